@@ -31,8 +31,9 @@ STOCKADE_API int stockade_volume_get(struct stockade *s, const char *name,
 STOCKADE_API int stockade_volume_list(struct stockade *s, const char *page,
                                       const struct stockade_volumes **out,
                                       struct stockade_error *e);
-// Removes it with all that it holds. FAILED_PRECONDITION with the reason VOLUME_IN_USE: a sandbox has it.
-STOCKADE_API int stockade_volume_delete(struct stockade *s, const char *name,
+// Removes it with all that it holds. FAILED_PRECONDITION with the reason VOLUME_IN_USE: a sandbox has it; with `force` those
+// sandboxes are deleted first.
+STOCKADE_API int stockade_volume_delete(struct stockade *s, const char *name, bool force,
                                         struct stockade_error *e);
 
 #ifdef __cplusplus

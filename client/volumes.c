@@ -103,10 +103,11 @@ stockade_volume_list(struct stockade *s, const char *page, const struct stockade
 }
 
 int
-stockade_volume_delete(struct stockade *s, const char *name, struct stockade_error *e)
+stockade_volume_delete(struct stockade *s, const char *name, bool force, struct stockade_error *e)
 {
     Stockade__V1__VolumeServiceDeleteRequest m = STOCKADE__V1__VOLUME_SERVICE_DELETE_REQUEST__INIT;
     m.name = name;
+    m.force = force;
     return ask(s, SERVICE "Delete", &m.base,
                &stockade__v1__volume_service_delete_response__descriptor, NULL, e);
 }

@@ -303,6 +303,8 @@ static const struct option_row volume_only[] = {
      NULL},
     {"inodes", 0, OPTION_COUNT, LIMIT(inodes), "N",
      "with create: files and folders (default: one for every 16K)", NULL},
+    {"force", 0, OPTION_FLAG, AT(force), NULL, "with rm: remove the sandboxes that have it, too",
+     NULL},
     {0},
 };
 

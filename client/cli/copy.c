@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cp: files and folders between this machine and a sandbox.
+// cp: files and folders between this machine and a sandbox or a volume.
 //
 // A folder goes as a tar archive (proto/tar.h). A thread of this command packs or unpacks it, on the other end of a pipe, so
 // nothing is stored in between. What comes from a sandbox is hostile: it is unpacked below the folder alone, by
@@ -29,11 +29,11 @@ struct copy {
     struct stockade *s;
     const struct command *c;
     struct arena *arena;
-    char sandbox[65];
-    char path[PATH_TEXT_MAX]; // in the sandbox
-    const char *local;        // here, or "-"
-    uint64_t bytes;           // carried so far
-    int64_t shown_ns;         // when the progress was shown; 0: not yet
+    char sandbox[CLI_PLACE_SIZE]; // or a volume
+    char path[PATH_TEXT_MAX];     // in the sandbox
+    const char *local;            // here, or "-"
+    uint64_t bytes;               // carried so far
+    int64_t shown_ns;             // when the progress was shown; 0: not yet
 };
 
 // ---- progress
@@ -466,28 +466,35 @@ copy_out(struct copy *c)
 
 // ---- the command
 
-// "SANDBOX:PATH", as opposed to a path of this machine, which has '/' before any ':'.
-static bool
-is_there(const char *typed)
+// The colon before the path in SANDBOX:PATH or volume:NAME:PATH; NULL: a path of this machine, which has '/' before any ':'.
+static const char *
+end_of_place(const char *typed)
 {
-    const char *colon = strchr(typed, ':');
-    return colon != NULL && colon != typed && memchr(typed, '/', (size_t)(colon - typed)) == NULL;
+    static const char volume[] = "volume:";
+    const bool of_volume = strncmp(typed, volume, sizeof volume - 1) == 0 &&
+                           strchr(typed + sizeof volume - 1, ':') != NULL;
+    const char *name = of_volume ? typed + sizeof volume - 1 : typed;
+    const char *colon = strchr(name, ':');
+    const bool is_place =
+        colon != NULL && colon != name && memchr(name, '/', (size_t)(colon - name)) == NULL;
+    return is_place ? colon : NULL;
 }
 
 int
 cli_cp(const struct command *command, const struct options *o)
 {
-    const char *const wrong = "exactly one of FROM and TO must be SANDBOX:PATH";
-    bool in = is_there(o->args[1]);
-    if (in == is_there(o->args[0]))
+    const char *const wrong = "exactly one of FROM and TO must be SANDBOX:PATH or volume:NAME:PATH";
+    bool in = end_of_place(o->args[1]) != NULL;
+    if (in == (end_of_place(o->args[0]) != NULL))
         return cli_usage(command, wrong, "for example: stockade cp a.txt box:a.txt");
     const char *there = o->args[in ? 1 : 0];
-    const char *colon = strchr(there, ':');
+    const char *colon = end_of_place(there);
     struct copy c = {.c = command, .local = o->args[in ? 0 : 1]};
-    char typed[65];
+    char typed[CLI_PLACE_SIZE];
     int code = EXIT_OK;
     if ((size_t)(colon - there) >= sizeof typed || strlen(colon + 1) >= sizeof c.path / 2)
-        return cli_usage(command, "the name of the sandbox or the path is too long", "");
+        return cli_usage(command, "the name of the sandbox or volume, or the path, is too long",
+                         "");
     (void)snprintf(typed, sizeof typed, "%.*s", (int)(colon - there), there);
     (void)snprintf(c.path, sizeof c.path, "%s", colon[1] != '\0' ? colon + 1 : ".");
     (void)signal(SIGPIPE, SIG_IGN); // a thread's pipe
@@ -498,7 +505,7 @@ cli_cp(const struct command *command, const struct options *o)
     c.arena = a;
     if (a == NULL)
         code = EXIT_PROBLEM;
-    else if (cli_find_sandbox(c.s, command, typed, c.sandbox, &code))
+    else if (cli_find_place(c.s, command, typed, c.sandbox, &code))
         code = in ? copy_in(&c) : copy_out(&c);
     stockade_close(c.s);
     return code;

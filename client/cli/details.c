@@ -74,7 +74,8 @@ const char profiles_details[] =
 const char volume_details[] =
     "A volume is a folder on the broker's host with a quota of bytes and inodes. Run and create mount it with --volume, several "
     "at a time. It stays until it is removed. It is not part of snapshots; forks have the volumes of their sandbox.\n\n"
-    "The actions: create NAME; ls; show NAME; rm NAME, refused while a sandbox has the volume.\n\n"
+    "The actions: create NAME; ls; show NAME; rm NAME, refused while a sandbox has the volume, unless --force removes those as "
+    "well. cp and fs work on its files as volume:NAME, without a sandbox of yours.\n\n"
     "Example: stockade volume create data --size 10G; stockade run -v data:/data touch /data/hello";
 
 const char snapshot_details[] =
@@ -150,20 +151,21 @@ const char forward_details[] =
     "         stockade forward web 8080:8000";
 
 const char copy_details[] =
-    "One of FROM and TO is SANDBOX:PATH, the other a path of this machine, or - for stdin or stdout. A "
+    "One of FROM and TO is SANDBOX:PATH, or volume:NAME:PATH for a volume; the other a path of this machine, or - for stdin or stdout. A "
     "folder is copied with everything in it, with permissions and symbolic links; into TO if that is a "
     "folder. A file is replaced as a whole or not at all. From a sandbox, links that lead out of the "
     "folder are refused, because a job may have made them to mislead you; SANDBOX:PATH of a folder to - "
     "writes a tar archive with all links.\n\n"
-    "Example: stockade cp src box:work; stockade cp box:work/result.csv .";
+    "Example: stockade cp src box:work; stockade cp box:work/result.csv .; stockade cp in.csv volume:data:/";
 
 const char files_details[] =
     "Actions: ls [PATH]; stat PATH...; cat PATH...; write PATH (from stdin, replaced as a whole or not "
     "at all); mkdir PATH...; rm PATH...; mv PATH TO; cp PATH TO (inside the sandbox); chmod PATH...; "
     "watch [PATH] prints changes as they happen.\n\n"
     "A path is what a job in the sandbox would use; a relative one begins at the template's working "
-    "directory. The actions have the rights of a job: no link leads out of the sandbox.\n\n"
-    "Example: echo 'print(42)' | stockade fs write box a.py; stockade fs ls box";
+    "directory. The actions have the rights of a job: no link leads out of the sandbox. volume:NAME instead of the sandbox "
+    "is a volume, whose root is /: the broker makes a sandbox for it, which lasts about a minute.\n\n"
+    "Example: echo 'print(42)' | stockade fs write box a.py; stockade fs ls box; stockade fs ls volume:data";
 
 const char completion_details[] =
     "Stockade's package installs the scripts. Without the package, bash: source <(stockade "

@@ -57,7 +57,7 @@ struct options {
     const char *mode, *glob; // fs
     const char *path;        // snapshot
     bool patch;              // snapshot
-    bool once, syscalls, resume, stop, keep, recursive, parents, no_clobber;
+    bool once, syscalls, resume, stop, keep, force, recursive, parents, no_clobber;
     bool json, bill, interactive, terminal, no_stdin, detach, follow, all, no_trunc, quiet, rules,
         prometheus, help, version;
     const char *const *args; // operands, terminated by NULL

@@ -70,7 +70,7 @@ static int
 remove_it(const struct acting *a)
 {
     struct stockade_error e;
-    return stockade_volume_delete(a->s, a->name, &e) < 0 ? fail(a, &e) : EXIT_OK;
+    return stockade_volume_delete(a->s, a->name, a->o->force, &e) < 0 ? fail(a, &e) : EXIT_OK;
 }
 
 static bool
@@ -113,6 +113,8 @@ check(const struct command *c, const struct options *o, const struct action *a)
 {
     if ((o->size != 0 || o->limits.inodes != 0) && a->run != create)
         return cli_usage(c, "--size and --inodes need the action create", "");
+    if (o->force && a->run != remove_it)
+        return cli_usage(c, "--force needs the action rm", "");
     return EXIT_OK;
 }
 

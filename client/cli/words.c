@@ -271,15 +271,30 @@ offer_template_actions(const struct offers *o, const struct line *l)
 }
 
 static void
-offer_names(const struct offers *o, struct stockade *s)
+offer_each_volume(const struct offers *o, struct stockade *s, const char *prefix)
 {
     struct stockade_error e;
     const struct stockade_volumes *all = NULL;
     if (stockade_volume_list(s, NULL, &all, &e) < 0)
         return;
-    for (size_t i = 0; i < all->n; i++)
-        offer(o, all->items[i].name, "volume");
+    for (size_t i = 0; i < all->n; i++) {
+        char word[CLI_PLACE_SIZE];
+        (void)snprintf(word, sizeof word, "%s%s", prefix, all->items[i].name);
+        offer(o, word, "volume");
+    }
     stockade_free(all);
+}
+
+static void
+offer_names(const struct offers *o, struct stockade *s)
+{
+    offer_each_volume(o, s, "");
+}
+
+static void
+offer_places(const struct offers *o, struct stockade *s)
+{
+    offer_each_volume(o, s, "volume:");
 }
 
 static void
@@ -307,8 +322,10 @@ offer_files(const struct offers *o, const struct line *l)
         {"mv", "rename a file"},          {"cp", "copy a file inside the sandbox"},
         {"chmod", "set permissions"},     {"watch", "print changes as they happen"},
     };
-    if (l->operands == 1)
+    if (l->operands == 1) {
         ask_broker(o, offer_sandboxes);
+        ask_broker(o, offer_places);
+    }
     for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
         offer(o, actions[i][0], actions[i][1]);
 }

@@ -5,11 +5,13 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "proto/wire.h"
 #include "server/base/list.h"
 #include "server/base/server.h"
 #include "server/files/files.h"
+#include "server/policy/network.h"
 #include "server/sandbox/sandbox.h"
 #include "convert.h"
 #include "stockade/v1/file_service.pb-c.h"
@@ -52,9 +54,13 @@ enum { ARENA_MAX = 512 * 1024 };
 
 // A call that an operation answers.
 struct work {
+    struct server *server;
     struct call *call;
-    struct files_op *op;
+    enum files_method method;
+    const ProtobufCMessage *request;            // borrowed from the call
     const ProtobufCMessageDescriptor *response; // that the sandbox sends
+    struct files_wait *wait;                    // for a sandbox, if it is about a volume
+    struct files_op *op;                        // NULL: not yet
     bool stream;
     bool unsent_id;      // of a transfer
     struct list senders; // calls of Send that wait until the sandbox has their bytes
@@ -190,6 +196,8 @@ on_cancel(void *cookie, enum call_cancel why)
 {
     struct work *w = cookie;
     (void)why;
+    if (w->wait != NULL)
+        files_unwait(w->wait);
     if (w->op != NULL)
         files_drop(w->op);
     work_free(w);
@@ -199,102 +207,146 @@ static void
 on_writable(void *cookie)
 {
     struct work *w = cookie;
-    if (w->unsent_id && send_id(w) < 0)
+    if (w->op == NULL || (w->unsent_id && send_id(w) < 0))
         return;
     files_go_on(w->op);
 }
 
-// Begins an operation that answers the call. NULL: the call has failed.
-static struct work *
+static void
+fail(struct work *w, const struct err *e)
+{
+    call_fail(w->call, e);
+    work_free(w);
+}
+
+// An OpenWrite, all bytes of it, and its end.
+static int
+begin_write(struct work *w, struct sandbox *sb, struct err *e)
+{
+    const Stockade__V1__FileServiceWriteRequest *m =
+        (const Stockade__V1__FileServiceWriteRequest *)w->request;
+    Stockade__V1__FileServiceOpenWriteRequest open =
+        STOCKADE__V1__FILE_SERVICE_OPEN_WRITE_REQUEST__INIT;
+    open.sandbox_id = m->sandbox_id;
+    open.path = m->path;
+    open.options = m->options;
+    w->op = files_begin(w->server->files, sb, w->method, &open.base, &events, w, e);
+    if (w->op == NULL)
+        return err_errno(e);
+    int r = files_put(w->op, m->data.data, m->data.len, e);
+    if (r < 0)
+        files_drop(w->op);
+    return r;
+}
+
+// The sandbox is there, or cannot be had.
+static void
+go(void *cookie, struct sandbox *sb, const struct err *failed)
+{
+    struct work *w = cookie;
+    const bool transfer = w->method == FILES_WRITE || w->method == FILES_UPLOAD;
+    struct err e;
+    if (failed != NULL) {
+        fail(w, failed);
+        return;
+    }
+    if (w->method == FILES_WRITE && !w->stream) {
+        if (begin_write(w, sb, &e) < 0)
+            fail(w, &e);
+        return;
+    }
+    w->op = files_begin(w->server->files, sb, w->method, w->request, &events, w, &e);
+    if (w->op == NULL)
+        fail(w, &e);
+    else if (transfer)
+        (void)send_id(w);
+}
+
+// A sandbox for the files of a volume: one of the default template, without a network.
+static int
+spec_of_volume(const struct server *s, const char *tenant, const char *name,
+               struct sandbox_spec *spec, struct err *e)
+{
+    Stockade__V1__VolumeMount mount = STOCKADE__V1__VOLUME_MOUNT__INIT;
+    Stockade__V1__VolumeMount *const mounts[] = {&mount};
+    mount.volume = (char *)(uintptr_t)name;
+    mount.path = (char *)(uintptr_t)FILES_VOLUME_AT;
+    int r = convert_spec(s, tenant, "", NULL, NULL, spec, e);
+    if (r < 0)
+        return r;
+    network_unref(spec->network);
+    spec->network = NULL;
+    r = convert_mounts(s, tenant, 1, mounts, spec, e);
+    if (r == 0)
+        r = convert_labels_begin(spec, 1, e);
+    if (r == 0)
+        convert_label(spec, "stockade.volume", name);
+    else
+        sandbox_spec_clear(spec);
+    return r;
+}
+
+// Finds the sandbox, or has one made for a volume, and begins.
+static void
+find_and_go(struct work *w)
+{
+    static const char volume[] = "volume:";
+    const char *place = ((const struct of_sandbox *)w->request)->sandbox_id;
+    const char *tenant = call_tenant(w->call);
+    struct sandbox_spec spec;
+    struct err e;
+    if (strncmp(place, volume, sizeof volume - 1) != 0) {
+        struct sandbox *sb = sandbox_find(w->server->sandboxes, tenant, place, &e);
+        go(w, sb, sb == NULL ? &e : NULL);
+        return;
+    }
+    if (spec_of_volume(w->server, tenant, place + sizeof volume - 1, &spec, &e) < 0 ||
+        files_hold(w->server->files, tenant, &spec, go, w, &w->wait, &e) < 0)
+        fail(w, &e);
+}
+
+// Begins an operation that answers the call.
+static void
 begin(struct server *s, struct call *c, enum files_method method, const ProtobufCMessage *request,
       const ProtobufCMessageDescriptor *response, bool stream)
 {
-    const struct of_sandbox *m = (const struct of_sandbox *)request;
-    struct err e;
-    struct sandbox *sb = sandbox_find(s->sandboxes, call_tenant(c), m->sandbox_id, &e);
-    struct work *w = sb != NULL ? calloc(1, sizeof *w) : NULL;
+    struct work *w = calloc(1, sizeof *w);
     if (w == NULL) {
-        if (sb != NULL)
-            (void)err_sys(&e, ENOMEM, "begin an operation on files");
-        call_fail(c, &e);
-        return NULL;
+        convert_no_memory(c);
+        return;
     }
-    *w = (struct work){.call = c, .response = response, .stream = stream};
+    *w = (struct work){.server = s,
+                       .call = c,
+                       .method = method,
+                       .request = request,
+                       .response = response,
+                       .stream = stream};
     list_init(&w->senders);
-    w->op = files_begin(s->files, sb, method, request, &events, w, &e);
-    if (w->op == NULL) {
-        call_fail(c, &e);
-        free(w);
-        return NULL;
-    }
     call_watch(c, on_cancel, on_writable, w);
-    return w;
+    if (method == FILES_WATCH)
+        call_only_watches(c);
+    find_and_go(w);
 }
 
 #define FORWARDED(name, method, type, stream)                                                      \
     static void name(struct server *s, struct call *c, const ProtobufCMessage *req)                \
     {                                                                                              \
-        (void)begin(s, c, method, req, &stockade__v1__file_service_##type##_response__descriptor,  \
-                    stream);                                                                       \
+        begin(s, c, method, req, &stockade__v1__file_service_##type##_response__descriptor,        \
+              stream);                                                                             \
     }
 FORWARDED(stat_file, FILES_STAT, stat, false)
 FORWARDED(list_files, FILES_LIST, list, false)
 FORWARDED(read_file, FILES_READ, read, true)
+FORWARDED(write_file, FILES_WRITE, open_write, false)
+FORWARDED(open_write, FILES_WRITE, open_write, true)
 FORWARDED(make_dir, FILES_MAKE_DIR, make_dir, false)
 FORWARDED(move_file, FILES_MOVE, move, false)
 FORWARDED(copy_files, FILES_COPY, copy, false)
 FORWARDED(remove_files, FILES_REMOVE, remove, false)
+FORWARDED(upload, FILES_UPLOAD, upload, true)
 FORWARDED(download, FILES_DOWNLOAD, download, true)
 FORWARDED(set_mode, FILES_SET_MODE, set_mode, false)
-
-static void
-watch_files(struct server *s, struct call *c, const ProtobufCMessage *req)
-{
-    if (begin(s, c, FILES_WATCH, req, &stockade__v1__file_service_watch_response__descriptor,
-              true) != NULL)
-        call_only_watches(c);
-}
-
-static void
-open_write(struct server *s, struct call *c, const ProtobufCMessage *req)
-{
-    struct work *w = begin(s, c, FILES_WRITE, req,
-                           &stockade__v1__file_service_open_write_response__descriptor, true);
-    if (w != NULL)
-        (void)send_id(w);
-}
-
-static void
-upload(struct server *s, struct call *c, const ProtobufCMessage *req)
-{
-    struct work *w = begin(s, c, FILES_UPLOAD, req,
-                           &stockade__v1__file_service_upload_response__descriptor, true);
-    if (w != NULL)
-        (void)send_id(w);
-}
-
-// An OpenWrite, all bytes of it, and its end.
-static void
-write_file(struct server *s, struct call *c, const ProtobufCMessage *req)
-{
-    const Stockade__V1__FileServiceWriteRequest *m =
-        (const Stockade__V1__FileServiceWriteRequest *)req;
-    Stockade__V1__FileServiceOpenWriteRequest open =
-        STOCKADE__V1__FILE_SERVICE_OPEN_WRITE_REQUEST__INIT;
-    struct err e;
-    open.sandbox_id = m->sandbox_id;
-    open.path = m->path;
-    open.options = m->options;
-    struct work *w = begin(s, c, FILES_WRITE, &open.base,
-                           &stockade__v1__file_service_open_write_response__descriptor, false);
-    if (w == NULL)
-        return;
-    if (files_put(w->op, m->data.data, m->data.len, &e) == 0)
-        return;
-    files_drop(w->op);
-    call_fail(c, &e);
-    work_free(w);
-}
+FORWARDED(watch_files, FILES_WATCH, watch, true)
 
 static void
 on_send_cancel(void *cookie, enum call_cancel why)

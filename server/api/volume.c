@@ -8,6 +8,7 @@
 #include "page.h"
 #include "pending.h"
 #include "server/base/server.h"
+#include "server/files/files.h"
 #include "server/volume/volumes.h"
 #include "stockade/v1/volume_service.pb-c.h"
 
@@ -150,7 +151,11 @@ static void delete (struct server *s, struct call *c, const ProtobufCMessage *re
     struct pending *p = pending_new(s, c, NULL, unwait);
     if (p == NULL)
         return;
-    int r = volume_delete(s->volumes, call_tenant(c), m->name, on_deleted, p, &op, &e);
+    const struct volume_unwanted w = {call_tenant(c), m->name, m->force};
+    const struct volume *v = volume_find(s->volumes, w.tenant, w.name, &e);
+    if (v != NULL)
+        files_let_go(s->files, w.tenant, v->id);
+    int r = volume_delete(s->volumes, &w, on_deleted, p, &op, &e);
     pending_begun(p, r, op, &e);
 }
 

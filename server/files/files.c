@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See files.h. A `box` is a sandbox with its program; it exists as long as the program or an operation.
-#include "files.h"
+// See files.h: the operations.
+#include "private.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,58 +10,14 @@
 
 #include "proto/auto.h"
 #include "proto/fdpass.h"
-#include "server/base/idtable.h"
-#include "server/base/list.h"
 #include "server/base/loop.h"
-#include "server/base/packet_link.h"
 #include "server/base/server.h"
-#include "server/sandbox/agent.h"
 #include "server/sandbox/sandbox.h"
 
 _Static_assert((int)FILES_PACKET_MAX <= (int)PACKET_LINK_IN_MAX, "a packet fits");
 _Static_assert((int)FILES_PACKET_MAX <= (int)AGENT_PACKET_MAX, "a request fits");
 
-enum {
-    IDLE_MS = 60 * 1000,
-    LOOK_MS = 5000,
-    SILENT_MS = 30 * 1000,
-    QUEUE_MAX = 1024,
-    PACKETS_PER_TURN = 8
-};
-
-struct files {
-    struct server *srv;
-    int program_fd;
-    struct list boxes;
-    struct idtable table; // of operations
-};
-
-struct box {
-    struct list node;
-    struct files *all;
-    struct sandbox *sandbox; // NULL: its program has ended
-    struct agent *agent;     // NULL: it has ended
-    struct err why;          // why it has ended
-    struct list ops;
-    uint32_t ops_n;
-    struct loop_timer *timer; // looks at the operations, or ends an idle program
-};
-
-struct files_op {
-    struct packet_link link; // must be first
-    struct idnode id;
-    uint8_t id_bytes[ID_BYTES];
-    struct list of_box;
-    struct box *box;
-    char tenant[32];
-    enum files_method method;
-    const struct files_events *events; // NULL: it has ended
-    void *cookie;
-    uint64_t sent; // bytes of a transfer
-    bool finished;
-    uint64_t heard_ns;    // of it, or able to speak again
-    struct packet *later; // owned: what the caller could not take
-};
+enum { QUEUE_MAX = 1024, PACKETS_PER_TURN = 8 };
 
 struct files *
 files_new(struct server *srv, int program_fd)
@@ -75,15 +31,8 @@ files_new(struct server *srv, int program_fd)
     all->srv = srv;
     all->program_fd = program_fd;
     list_init(&all->boxes);
+    list_init(&all->holders);
     return all;
-}
-
-static void
-box_free(struct box *b)
-{
-    loop_timer_stop(&b->timer);
-    list_remove(&b->node);
-    free(b);
 }
 
 void
@@ -92,12 +41,11 @@ files_free(struct files *all)
     if (all == NULL)
         return;
     list_each(it, &all->boxes) box_free(list_entry(it, struct box, node));
+    holders_free(all);
     if (all->program_fd >= 0)
         (void)close(all->program_fd);
     free(all);
 }
-
-static void look_soon(struct box *b);
 
 // Frees the operation, and its box if that has no further use.
 static void
@@ -114,11 +62,11 @@ op_free(struct files_op *op)
     if (b->ops_n == 0 && b->agent == NULL)
         box_free(b);
     else if (b->ops_n == 0)
-        look_soon(b);
+        box_look_soon(b);
 }
 
-static void
-finish(struct files_op *op, const struct err *why)
+void
+files_op_finish(struct files_op *op, const struct err *why)
 {
     const struct files_events *events = op->events;
     void *cookie = op->cookie;
@@ -131,143 +79,6 @@ void
 files_drop(struct files_op *op)
 {
     op_free(op);
-}
-
-static void
-fail_all(struct box *b, const struct err *why)
-{
-    const struct err e = *why;
-    for (uint32_t n = b->ops_n; n > 0; n--) { // the last one frees the box
-        struct list *first = b->ops.next;
-        finish(list_entry(first, struct files_op, of_box), &e);
-    }
-}
-
-// ---- the program
-
-static bool
-is_transfer(enum files_method method)
-{
-    return method == FILES_WRITE || method == FILES_UPLOAD;
-}
-
-static bool
-is_silent(const struct files_op *op, uint64_t now)
-{
-    bool expects = !is_transfer(op->method) || op->finished || op->link.out.queued > 0;
-    return expects && !op->link.held && now - op->heard_ns > SILENT_MS * UINT64_C(1000000);
-}
-
-static void
-give_up(struct box *b)
-{
-    struct err e;
-    (void)err_set(&e, ERR_UNAVAILABLE,
-                  "the program that works on the files of sandbox %s did not respond for %d s",
-                  b->sandbox->id.id, SILENT_MS / 1000);
-    err_detail(&e, "FILES_SILENT", b->sandbox->id.id,
-               "a process of the sandbox may have stopped it; try again");
-    agent_close(take_ptr(b->agent));
-    b->sandbox = NULL;
-    fail_all(b, &e);
-}
-
-static void
-on_look(void *cookie)
-{
-    struct box *b = cookie;
-    if (b->ops_n == 0) { // idle
-        if (b->agent != NULL)
-            agent_close(take_ptr(b->agent));
-        box_free(b);
-        return;
-    }
-    uint64_t now = uv_hrtime();
-    bool runs = b->sandbox != NULL && b->sandbox->state == SANDBOX_RUNNING;
-    list_each(it, &b->ops)
-    {
-        struct files_op *op = list_entry(it, struct files_op, of_box);
-        if (!runs)
-            op->heard_ns = now; // paused time does not count
-        if (is_silent(op, now) && b->agent != NULL) {
-            give_up(b);
-            return;
-        }
-    }
-    look_soon(b);
-}
-
-static void
-look_soon(struct box *b)
-{
-    (void)loop_timer_start(b->all->srv->loop, &b->timer, b->ops_n == 0 ? IDLE_MS : LOOK_MS, on_look,
-                           b);
-}
-
-static int
-// NOLINTNEXTLINE(readability-non-const-parameter): the type of agent_events
-on_agent_packet(void *cookie, const void *bytes, size_t n, int *fd, struct err *e)
-{
-    (void)cookie;
-    (void)bytes;
-    (void)n;
-    (void)fd;
-    return err_set(e, ERR_INTERNAL, "stockade-files sent a packet on its own socket");
-}
-
-// Its operations end with their own sockets, after what is still in them; unless nothing of the sandbox is left.
-static void
-on_agent_ended(void *cookie, const struct err *why)
-{
-    struct box *b = cookie;
-    b->agent = NULL;
-    b->sandbox = NULL;
-    b->why = *why;
-    if (b->ops_n == 0)
-        box_free(b);
-    else if (why->code == ERR_CANCELLED || why->code == ERR_ABORTED)
-        fail_all(b, why);
-}
-
-static const struct agent_events agent_events = {.packet = on_agent_packet,
-                                                 .ended = on_agent_ended};
-
-static int
-start(struct box *b, struct sandbox *s, struct err *e)
-{
-    const char *const args[] = {"stockade-files", s->spec.template->workdir};
-    const struct agent_spec spec = {.args = args,
-                                    .args_n = 2,
-                                    .workdir = "/",
-                                    .program_fd = b->all->program_fd,
-                                    .script_fd = -1};
-    if (b->all->program_fd < 0)
-        return err_set(e, ERR_FAILED_PRECONDITION, "stockade-files is not installed");
-    return agent_start(s, &spec, &agent_events, b, &b->agent, e);
-}
-
-static struct box *
-box_of(struct files *all, struct sandbox *s, struct err *e)
-{
-    for (struct list *it = all->boxes.next; it != &all->boxes; it = it->next)
-        if (list_entry(it, struct box, node)->sandbox == s)
-            return list_entry(it, struct box, node);
-    struct box *b = calloc(1, sizeof *b);
-    if (b == NULL) {
-        (void)err_sys(e, ENOMEM, "work on files");
-        return NULL;
-    }
-    b->all = all;
-    list_init(&b->node);
-    list_init(&b->ops);
-    if (start(b, s, e) < 0) {
-        free(b);
-        return NULL;
-    }
-    b->sandbox = s;
-    list_append(&all->boxes, &b->node);
-    look_soon(b);
-    return b;
 }
 
 // ---- one operation
@@ -302,7 +113,7 @@ on_end(struct files_op *op, const void *bytes, size_t n, struct err *e)
     memcpy(&why, (const uint8_t *)bytes + sizeof(struct files_head), sizeof why);
     bool succeeded = why.code == ERR_OK;
     err_sanitize(&why);
-    finish(op, succeeded ? NULL : &why);
+    files_op_finish(op, succeeded ? NULL : &why);
     return 0;
 }
 
@@ -348,7 +159,7 @@ on_gone(void *owner, const struct err *why)
             err_detail(&e, "FILES_CUT_OFF", NULL,
                        "a process of the sandbox may have killed it; try again");
     }
-    finish(op, &e);
+    files_op_finish(op, &e);
 }
 
 // Without the heads of the packets that are queued.
@@ -384,7 +195,7 @@ files_go_on(struct files_op *op)
         if (r == -EAGAIN)
             return;
         if (r < 0) {
-            finish(op, &e);
+            files_op_finish(op, &e);
             return;
         }
         packet_free(take_ptr(op->later));
@@ -434,7 +245,7 @@ enroll(struct files_op *op, struct box *b, struct sandbox *s)
     list_append(&b->ops, &op->of_box);
     idtable_add(&b->all->table, &op->id);
     if (b->ops_n++ == 0)
-        look_soon(b);
+        box_look_soon(b);
 }
 
 struct files_op *
@@ -466,23 +277,6 @@ files_begin(struct files *all, struct sandbox *s, enum files_method method,
     return op;
 }
 
-uint32_t
-files_cut_off(struct files *all, const struct sandbox *s, const struct err *why)
-{
-    struct list *it = all->boxes.next;
-    for (; it != &all->boxes && list_entry(it, struct box, node)->sandbox != s; it = it->next)
-        ;
-    if (it == &all->boxes)
-        return 0;
-    struct box *b = list_entry(it, struct box, node);
-    uint32_t n = b->ops_n;
-    if (b->agent != NULL)
-        agent_close(take_ptr(b->agent)); // the next operation starts another one
-    b->sandbox = NULL;
-    n > 0 ? fail_all(b, why) : box_free(b); // the last operation frees the box
-    return n;
-}
-
 const char *
 files_id(const struct files_op *op)
 {
@@ -500,7 +294,7 @@ files_find(struct files *all, const char *tenant, const char *id, struct err *e)
 {
     struct idnode *n = idtable_find(&all->table, id);
     struct files_op *op = n != NULL ? list_entry(n, struct files_op, id) : NULL;
-    if (op != NULL && is_transfer(op->method) && op->events != NULL &&
+    if (op != NULL && files_is_transfer(op->method) && op->events != NULL &&
         strcmp(op->tenant, tenant) == 0)
         return op;
     (void)id_not_found("transfer", sandboxes_settings(all->srv->sandboxes)->node, id, e);

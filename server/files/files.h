@@ -21,6 +21,7 @@
 struct files;
 struct files_op;
 struct sandbox;
+struct sandbox_spec;
 struct server;
 
 enum {
@@ -77,3 +78,21 @@ uint32_t files_cut_off(struct files *all, const struct sandbox *s, const struct 
 
 // What files_begin() was given.
 void *files_cookie(const struct files_op *op);
+
+// ---- holder.c: files of a volume, without a sandbox of the caller's
+
+// Where a holder has its volume, which is the root of the files there.
+#define FILES_VOLUME_AT "/volume"
+
+struct files_wait;
+typedef void files_ready(void *cookie, struct sandbox *s, const struct err *e);
+
+// Finds or makes a sandbox of the tenant for the files of the volume that spec->mounts has at FILES_VOLUME_AT, and calls ready
+// once, perhaps before this returns; files_begin() in that sandbox must follow at once. Takes what the spec owns, also on
+// failure. *out is for files_unwait(), and NULL from the call of ready on. Errors as of pool_acquire().
+int files_hold(struct files *all, const char *tenant, struct sandbox_spec *spec, files_ready *ready,
+               void *cookie, struct files_wait **out, struct err *e);
+void files_unwait(struct files_wait *w);
+
+// The volume is to be removed: ends the sandbox that was made for its files, unless an operation is in progress.
+void files_let_go(struct files *all, const char *tenant, const uint8_t volume[16]);

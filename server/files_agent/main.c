@@ -110,7 +110,7 @@ main(int argc, char **argv)
     (void)signal(SIGXFSZ, SIG_IGN); // EFBIG instead
     (void)signal(SIGCHLD, SIG_IGN); // children are reaped by the kernel
     (void)umask(022);
-    if (path_init(argc > 1 ? argv[1] : "/", &e) < 0)
+    if (argc != 3 || path_init(argv[1], argv[2], &e) < 0)
         return 1;
     while (serve_one())
         continue;

@@ -19,11 +19,11 @@ static int root = -1;
 static char start[FILES_PATH_MAX];
 
 int
-path_init(const char *workdir, struct err *e)
+path_init(const char *root_at, const char *workdir, struct err *e)
 {
-    root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    root = open(root_at, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (root < 0)
-        return err_sys(e, errno, "open the root");
+        return err_sys(e, errno, "open the root %s", root_at);
     (void)snprintf(start, sizeof start, "%s", workdir);
     return 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paths inside the sandbox. Every file is found with openat2(2) from one descriptor of the root: RESOLVE_IN_ROOT, so that
-// neither `..` nor a symbolic link leads out, and RESOLVE_NO_MAGICLINKS, so that /proc/PID/fd leads nowhere. After that
+// Paths inside the sandbox. Every file is found with openat2(2) from one descriptor of the root, which is that of the sandbox, or
+// the folder where a volume is mounted: RESOLVE_IN_ROOT, so that neither `..` nor a symbolic link leads out, and RESOLVE_NO_MAGICLINKS, so that /proc/PID/fd leads nowhere. After that
 // only descriptors and single names are used.
 #pragma once
 
@@ -14,8 +14,8 @@
 #include "protocol.h"
 #include "stockade/v1/file_service.pb-c.h"
 
-// Call once: the root, and the folder where relative paths begin.
-int path_init(const char *workdir, struct err *e);
+// Call once: the folder that is the root of all paths, and where in it relative paths begin.
+int path_init(const char *root_at, const char *workdir, struct err *e);
 
 // A path of a request, as text: absolute, without NUL.
 struct path {

@@ -142,9 +142,15 @@ read_one(int folder, const char *name, const uint8_t id[16], struct volume *v, s
     int auto_close fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return err_sys(e, errno, "open %s", name);
-    if (read(fd, &r, sizeof r) != (ssize_t)sizeof r ||
-        memcmp(r.magic, MAGIC, sizeof r.magic) != 0 || r.version != VERSION ||
-        r.sum != sum_of(&r) || memcmp(r.id, id, sizeof r.id) != 0 || !ends(r.name, VOLUME_NAME) ||
+    const ssize_t n = read(fd, &r, sizeof r);
+    const bool is_one = n >= (ssize_t)offsetof(struct record, inodes) &&
+                        memcmp(r.magic, MAGIC, sizeof r.magic) == 0;
+    if (is_one && r.version > VERSION) // it may have another size
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "%s is of version %u, and this broker knows up to %d: start a newer one",
+                       name, r.version, VERSION);
+    if (!is_one || n != (ssize_t)sizeof r || r.version != VERSION || r.sum != sum_of(&r) ||
+        memcmp(r.id, id, sizeof r.id) != 0 || !ends(r.name, VOLUME_NAME) ||
         !ends(r.tenant, sizeof r.tenant))
         return err_set(e, ERR_DATA_LOSS, "%s is damaged", name);
     *v = (struct volume){

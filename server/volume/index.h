@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The index of volumes: one file per volume, STATE_DIR/volumes/ID, in a folder of the broker. A file that is damaged is reported
-// and kept, with its disk.
+// The index of volumes: one file per volume, STATE_DIR/volumes/ID, in a folder of the broker. A file that is damaged, or
+// of a later version, is reported and kept, with its disk.
 #pragma once
 
 #include <stdbool.h>

@@ -321,25 +321,51 @@ volume_create(struct volumes *vs, const struct volume_wanted *w, volume_done *do
 
 // ---- Delete
 
-int
-volume_delete(struct volumes *vs, const char *tenant, const char *name, volume_done *done,
-              void *cookie, struct volume_op **out, struct err *e)
+static void
+delete_users(struct volumes *vs, const struct volume *v)
 {
-    struct entry *v = look_up(vs, tenant, name);
-    if (v == NULL || v->state == VOLUME_MAKING)
-        return volume_find(vs, tenant, name, e) != NULL ? 0 : err_errno(e);
-    const uint32_t users = volume_sandboxes(vs, &v->volume);
-    if (users > 0 || v->pending > 0 || !list_empty(&v->waiting)) {
-        int r = err_set(e, ERR_FAILED_PRECONDITION, "volume %s is mounted in %" PRIu32 " sandbox%s",
-                        name, users, users == 1 ? "" : "es");
-        err_detail(e, "VOLUME_IN_USE", "volume",
-                   "remove the sandboxes that have it, then the volume");
-        return r;
+    struct err why;
+    (void)err_set(&why, ERR_CANCELLED, "its volume %s is removed", v->name);
+    list_each(it, &vs->holders)
+    {
+        struct sandbox *s = list_entry(it, struct sandbox, mounts_node);
+        if (has(s->mounts, s->mounted, v))
+            sandbox_destroy(s, &why, NULL);
     }
+}
+
+static int
+check_unused(const struct volumes *vs, const struct entry *v, struct err *e)
+{
+    const uint32_t users = volume_sandboxes(vs, &v->volume);
+    if (users == 0 && v->pending == 0 && list_empty(&v->waiting))
+        return 0;
+    int r =
+        users > 0
+            ? err_set(e, ERR_FAILED_PRECONDITION, "volume %s is mounted in %" PRIu32 " sandbox%s",
+                      v->volume.name, users, users == 1 ? "" : "es")
+            : err_set(e, ERR_FAILED_PRECONDITION, "volume %s is being mounted", v->volume.name);
+    err_detail(e, "VOLUME_IN_USE", "volume",
+               "remove the sandboxes that have it, then the volume, or use force");
+    return r;
+}
+
+int
+volume_delete(struct volumes *vs, const struct volume_unwanted *w, volume_done *done, void *cookie,
+              struct volume_op **out, struct err *e)
+{
+    struct entry *v = look_up(vs, w->tenant, w->name);
+    if (v == NULL || v->state == VOLUME_MAKING)
+        return volume_find(vs, w->tenant, w->name, e) != NULL ? 0 : err_errno(e);
+    if (w->force)
+        delete_users(vs, &v->volume);
+    int r = check_unused(vs, v, e);
+    if (r < 0)
+        return r;
     struct volume_op *op = op_new(done, cookie);
     if (op == NULL)
         return err_sys(e, ENOMEM, "remove a volume");
-    int r = index_remove(vs->state_dir, &v->volume, e);
+    r = index_remove(vs->state_dir, &v->volume, e);
     if (r < 0) {
         free(op);
         return r;

@@ -52,8 +52,12 @@ int volume_create(struct volumes *vs, const struct volume_wanted *w, volume_done
                   void *cookie, struct volume_op **out, struct err *e);
 
 // Starts to remove one with all that it holds; `v` of done is NULL. NOT_FOUND; FAILED_PRECONDITION (VOLUME_IN_USE): sandboxes
-// have it, others than those that are being deleted, whose end it waits for.
-int volume_delete(struct volumes *vs, const char *tenant, const char *name, volume_done *done,
+// have it, others than those that are being deleted, whose end it waits for. With `force` it has them deleted.
+struct volume_unwanted {
+    const char *tenant, *name;
+    bool force;
+};
+int volume_delete(struct volumes *vs, const struct volume_unwanted *w, volume_done *done,
                   void *cookie, struct volume_op **out, struct err *e);
 
 // NULL and NOT_FOUND: the tenant has none of this name, even if another one has.

@@ -271,6 +271,15 @@ def a_damaged_record_is_kept_with_its_disk(b, c):
         check(names(connect(b)) == [], "it is not listed")
         check(files(b) == ([name], [name]), f"and not removed: {files(b)}")
         b.stop()
+    check("is damaged" in b.log() and "start a newer one" not in b.log(), "and the log says so")
+    for newer in (whole[:8] + b"\2\0\0\0" + whole[12:], whole[:8] + b"\2\0\0\0" + whole[12:40]):
+        with open(path, "wb") as f:
+            f.write(newer)
+        b.start()
+        check(names(connect(b)) == [], "one of a later version is not listed")
+        check(files(b) == ([name], [name]), f"and not removed: {files(b)}")
+        check("is of version 2" in b.log(), "the log says that the broker is older")
+        b.stop()
     with open(path, "wb") as f:
         f.write(whole)
     b.start()

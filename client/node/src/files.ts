@@ -14,6 +14,7 @@ import { badArgument, count, knownOptions, parseSize } from "./units.js";
 import type { Size } from "./units.js";
 
 const PIECE_BYTES = 256 * 1024; // of one call of Send
+const WINDOW = 3; // calls of Send without an answer: the broker queues 1 MiB of a transfer
 const WHOLE_BYTES = 1024 * 1024; // of one call of Write
 const READ_BYTES_MAX = 64 * 1024 * 1024;
 
@@ -477,12 +478,19 @@ export class Files {
     control: CallControl,
   ): Promise<void> {
     let offset = 0n;
+    const window: Promise<unknown>[] = [];
     try {
       for (let piece = begun; piece.done !== true; piece = await source.next()) {
         const data = piece.value;
-        await this.#client.unary(FileService.method.send, { transferId, offset, data }, control);
+        if (window.length === WINDOW) {
+          await window.shift();
+        }
+        const sent = this.#client.unary(FileService.method.send, { transferId, offset, data }, control);
+        sent.catch(() => undefined); // one that nobody waits for, after another has failed
+        window.push(sent);
         offset += BigInt(data.length);
       }
+      await Promise.all(window);
       await this.#client.unary(FileService.method.finish, { transferId, bytes: offset }, control);
     } catch (e) {
       if (!(e instanceof NotFoundError) || e.reason !== "TRANSFER_UNKNOWN") {

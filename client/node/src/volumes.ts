@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Volumes: folders with a quota that outlive sandboxes.
 import type { Client } from "./client.js";
+import { Files } from "./files.js";
 import { VolumeService } from "./gen/stockade/v1/volume_service_pb.js";
 import type { Volume as VolumeMessage } from "./gen/stockade/v1/volume_service_pb.js";
 import { controlOf, controlOnly, defaultClient, OPTIONS } from "./jobs.js";
@@ -114,8 +115,21 @@ export class Volume {
     return this.#info;
   }
 
-  /** Removes it with all that it holds. Rejects with FailedPreconditionError if a sandbox has it. */
-  async delete(options: CallControl = {}): Promise<void> {
-    await this.#client.unary(VolumeService.method.delete, { name: this.name }, controlOnly(options));
+  /**
+   * Its files, without a sandbox of yours: read, write, list and change them. The root of the volume is "/". The broker
+   * makes a sandbox for the operations, which counts towards your quota and ends about a minute after the last one.
+   */
+  get files(): Files {
+    return new Files(this.#client, `volume:${this.name}`);
+  }
+
+  /**
+   * Removes it with all that it holds. Rejects with FailedPreconditionError if a sandbox has it; with `force` those
+   * sandboxes are deleted, too.
+   */
+  async delete(options: { force?: boolean } & CallControl = {}): Promise<void> {
+    knownOptions(options, { ...OPTIONS.control, force: true });
+    const request = { name: this.name, force: options.force ?? false };
+    await this.#client.unary(VolumeService.method.delete, request, controlOf(options));
   }
 }

@@ -46,8 +46,13 @@ test("files stay, and are shared", { skip }, async (t) => {
     assert.notEqual((await box.run(["touch", "/m/B"])).exitCode, 0);
     assert.equal((await volume.refresh()).sandboxes, 1);
     await assert.rejects(volume.delete(), errors.FailedPreconditionError);
+    assert.equal(await volume.files.readText("/A"), "hi\n");
+    await volume.files.write("b/B", new Uint8Array(3_000_000), { parents: true });
+    assert.equal((await volume.files.stat("/b/B")).size, 3_000_000);
+    await assert.rejects(volume.files.stat("/c"), errors.NotFoundError);
+    assert.equal((await volume.refresh()).sandboxes, 2);
   } finally {
-    await volume.refresh();
+    await volume.delete({ force: true });
   }
-  await volume.delete();
+  await assert.rejects(volume.refresh(), errors.NotFoundError);
 });

@@ -128,6 +128,27 @@ class Stream(Generic[Response]):
             self._link.collected(self._call)
 
 
+class Ahead:
+    """A unary call that was sent, and whose answer nobody has waited for yet."""
+
+    def __init__(self, link: Connection, call: Call, until: Optional[float]) -> None:
+        self._link = link
+        self._call = call
+        self._until = until
+
+    async def done(self) -> None:
+        """Wait for its answer, whose fields do not matter."""
+        try:
+            await self._link.wait(self._call, self._until)
+        except BaseException:
+            self.cancel()
+            raise
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more."""
+        self._link.abandon(self._call)
+
+
 class Caller:
     """Makes calls, again where that is harmless."""
 
@@ -183,6 +204,13 @@ class Caller:
             except StockadeError as e:
                 delay = attempts.after(e, time.monotonic())
             await self._sleep(delay)
+
+    async def _ahead(self, method: Method[Request, Response], request: Request) -> Ahead:
+        """Send a call without waiting for its answer. It is not sent again."""
+        attempts = self._attempts(method, None, None)
+        link = await self._usable_link(attempts)
+        call = await link.open(method, request.SerializeToString(), attempts, self._metadata)
+        return Ahead(link, call, attempts.patience)
 
     async def _stream(
         self,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
@@ -21,7 +22,7 @@ from stockade.v1 import file_service_pb2, snapshot_service_pb2
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
 
-    from stockade.calls import Caller, Stream
+    from stockade.calls import Ahead, Caller, Stream
     from stockade.folders import LocalPath
 
 #: A path in a sandbox. A name that is not UTF-8 is bytes, or text of ``os.fsdecode``.
@@ -31,6 +32,7 @@ FilePath = Union[str, bytes, "os.PathLike[str]"]
 Contents = Union[str, bytes, bytearray, memoryview, "Iterable[bytes]", Any]
 
 PIECE_BYTES = 256 * 1024
+WINDOW = 3  # calls of Send without an answer: the broker queues 1 MiB of a transfer
 WHOLE_BYTES = 1024 * 1024  # of one call of Write
 
 _TYPES: dict[int, Literal["file", "folder", "link", "other"]] = {
@@ -382,18 +384,26 @@ class Filing:
 
     async def _send_all(self, transfer: str, data: Iterable[bytes]) -> None:
         at = 0
+        window: deque[Ahead] = deque()
         try:
             for piece in data:
                 request = file_service_pb2.FileServiceSendRequest(
                     transfer_id=transfer, offset=at, data=piece
                 )
-                await self._client._call(methods.FILE_SEND, request)
+                if len(window) == WINDOW:
+                    await window.popleft().done()
+                window.append(await self._client._ahead(methods.FILE_SEND, request))
                 at += len(piece)
+            while window:
+                await window.popleft().done()
             end = file_service_pb2.FileServiceFinishRequest(transfer_id=transfer, bytes=at)
             await self._client._call(methods.FILE_FINISH, end)
         except NotFound as e:
             if e.reason != "TRANSFER_UNKNOWN":  # otherwise the stream has the reason
                 raise
+        finally:
+            for call in window:
+                call.cancel()
 
     async def _make_dir(self, path: FilePath, mode: int, parents: bool) -> FileInfo:
         request = self._request(

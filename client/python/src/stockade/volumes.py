@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Optional
 from stockade import volumes_of as shared
 from stockade.both import each, now
 from stockade.client import Client, chosen
+from stockade.files import Files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,11 +69,23 @@ class Volume:
         """Iterate over the caller's volumes, oldest first."""
         return each(shared.volumes(chosen(client)))
 
+    @property
+    def files(self) -> Files:
+        """Its files, without a sandbox of yours: read, write, list and change them.
+
+        The root of the volume is ``/``. The broker makes a sandbox for the operations, which
+        counts towards your quota and ends about a minute after the last one.
+        """
+        return Files(self._client, f"volume:{self.name}")
+
     def refresh(self) -> VolumeInfo:
         """Request its state again."""
         self.info = now(shared.get(self._client, self.name))
         return self.info
 
-    def delete(self) -> None:
-        """Remove it with all that it holds. ``FailedPrecondition``: a sandbox has it."""
-        now(shared.delete(self._client, self.name))
+    def delete(self, *, force: bool = False) -> None:
+        """Remove it with all that it holds. ``FailedPrecondition``: a sandbox has it.
+
+        ``force``  delete the sandboxes that have it, too
+        """
+        now(shared.delete(self._client, self.name, force))

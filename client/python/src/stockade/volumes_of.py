@@ -42,7 +42,7 @@ async def volumes(client: Caller) -> AsyncIterator[VolumeInfo]:
             yield requests.volume_info(message)
 
 
-async def delete(client: Caller, name: str) -> None:
+async def delete(client: Caller, name: str, force: bool) -> None:
     """Remove a volume."""
-    request = volume_service_pb2.VolumeServiceDeleteRequest(name=name)
+    request = volume_service_pb2.VolumeServiceDeleteRequest(name=name, force=force)
     await client._call(methods.DELETE_VOLUME, request)

@@ -50,8 +50,17 @@ def test_files_stay_and_are_shared(client: stockade.Client) -> None:
             with pytest.raises(stockade.FailedPrecondition) as refused:
                 volume.delete()
             assert refused.value.reason == "VOLUME_IN_USE"
+        assert volume.files.read_text("/A") == "hi\n"
+        volume.files.write("b/B", b"2" * 3_000_000, parents=True)
+        assert volume.files.stat("/b/B").size == 3_000_000
+        assert [f.path for f in volume.files.list("/", depth=2)] == ["A", "b", "b/B"]
+        with pytest.raises(stockade.NotFound):
+            volume.files.stat("/c")
+        assert volume.refresh().sandboxes == 1
+        stockade.Sandbox.create(volumes={"/m": "data"}, client=client)
     finally:
-        volume.delete()
+        volume.delete(force=True)
+    assert list(stockade.Volume.list(client=client)) == []
 
 
 def test_the_same_with_asyncio(broker: Broker) -> None:
@@ -66,7 +75,9 @@ def test_the_same_with_asyncio(broker: Broker) -> None:
                 assert [v.name async for v in aio.Volume.list(client=client)] == ["data"]
                 assert (await aio.Volume.connect("data", client=client)).name == "data"
                 assert (await volume.refresh()).sandboxes == 0
+                await volume.files.write("B", b"2" * 3_000_000)
+                assert await volume.files.read("/A") == b"hi\n"
             finally:
-                await volume.delete()
+                await volume.delete(force=True)
 
     asyncio.run(main())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Optional
 
 from stockade import volumes_of as shared
 from stockade.aio.client import Client, chosen
+from stockade.aio.files import Files
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -55,11 +56,16 @@ class Volume:
         """Iterate over the caller's volumes, oldest first."""
         return shared.volumes(chosen(client))
 
+    @property
+    def files(self) -> Files:
+        """Its files, without a sandbox of yours: see ``stockade.Volume.files``."""
+        return Files(self._client, f"volume:{self.name}")
+
     async def refresh(self) -> VolumeInfo:
         """Request its state again."""
         self.info = await shared.get(self._client, self.name)
         return self.info
 
-    async def delete(self) -> None:
-        """Remove it with all that it holds. ``FailedPrecondition``: a sandbox has it."""
-        await shared.delete(self._client, self.name)
+    async def delete(self, *, force: bool = False) -> None:
+        """Remove it with all that it holds: see ``stockade.Volume.delete``."""
+        await shared.delete(self._client, self.name, force)
