@@ -201,7 +201,7 @@ words_of(const char *pattern)
         {"([a-z0-9]{1,15}-)?[0-9a-f]{32}", "must be an id: 32 digits, 0 to 9 and a to f"},
         {"([a-z0-9]{1,15}-)?[0-9a-f]*", "must be an id, or its first digits"},
         {"/.*", "must be an absolute path"},
-        {"[*]|[a-z]+(:[0-9]+)?", "must be a tenant, such as uid:1000, or * for all"},
+        {"[*]|[a-z][a-z0-9._-]*(:[0-9]+)?", "must be a tenant, such as uid:1000, or * for all"},
         {"host|[0-9A-Fa-f:.]+(/[0-9]+)?",
          "must be an address or a range of addresses, such as 192.0.2.0/24, or the word host"},
         {"([*][.])?[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*",

@@ -33,6 +33,7 @@
 #include "proto/leak.h"
 #include "proto/validate.h"
 #include "proto/wire.h"
+#include "server/access/access.h"
 #include "server/sandbox/alive.h"
 #include "server/anomaly/anomaly.h"
 #include "server/api/api.h"
@@ -98,9 +99,9 @@ struct broker {
 };
 
 static const struct call_method *const services[] = {
-    anomaly_methods,   code_methods,       file_methods,    health_methods,   metrics_methods,
-    process_methods,   reflection_methods, sandbox_methods, snapshot_methods, system_methods,
-    telemetry_methods, template_methods,   volume_methods,
+    admin_methods,    anomaly_methods, code_methods,      file_methods,       health_methods,
+    key_methods,      metrics_methods, process_methods,   reflection_methods, sandbox_methods,
+    snapshot_methods, system_methods,  telemetry_methods, template_methods,   volume_methods,
 };
 
 // Resets what the process inherited: with SIGCHLD ignored, wait(2) does not work here and in the spawner; with another
@@ -154,6 +155,9 @@ listen_all(struct broker *b, struct err *e)
     b->s.rpc = rpc_new(&b->loop, b->s.dispatch, &b->config->rpc, &b->tenants);
     if (b->s.rpc == NULL)
         return err_sys(e, ENOMEM, "listen");
+    rpc_set_principals(b->s.rpc, &b->config->access.principals);
+    dispatch_set_credentials(b->s.dispatch, access_check, b->s.access);
+    dispatch_set_anonymous(b->s.dispatch, &b->config->access.anonymous);
     for (uint32_t i = 0; i < b->config->listen_n; i++) {
         int r = rpc_listen(b->s.rpc, b->config->listen[i], b->config->socket_mode,
                            (int)b->root.who.socket_gid, b->bound[i], sizeof b->bound[i], e);
@@ -277,6 +281,8 @@ make_core(struct broker *b, struct err *e)
     int r = spawn_attach(b->s.spawn, &b->loop, on_spawner_gone, b, e);
     if (r == 0)
         r = open_state(b, e);
+    if (r == 0)
+        r = access_new(b->s.state, &b->config->access, &b->s.access, e);
     if (r == 0)
         r = state_start(b->s.state, &b->loop, e);
     if (r < 0)
@@ -409,6 +415,7 @@ take_down(struct broker *b)
     rpc_close(s->rpc);
     store_stop(s->store);
     state_close(take_ptr(s->state));
+    access_free(take_ptr(s->access));
     bool closed = settle(b, is_closed);
     if (!drain_abandon(s) || !closed || !settle(b, is_quiet)) {
         anomaly_free(s->anomaly); // saves what was learned

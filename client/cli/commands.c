@@ -18,6 +18,9 @@ const struct option_row options_common[] = {
      "address of the broker: ipc:///path, unix:/path or tcp://host:port (default: "
      "$STOCKADE_ADDRESS, or ipc:///run/stockade/stockade.sock)",
      NULL},
+    {"token-file", 0, OPTION_TEXT, AT(token_file), "FILE",
+     "file with an API key or a token for the broker (default: $STOCKADE_TOKEN is the key or token itself)",
+     NULL},
     {"format", 'o', OPTION_FORMAT, AT(json), "FORMAT", "text or json", formats},
     {"help", 'h', OPTION_FLAG, AT(help), NULL, "show the usage of the command", NULL},
     {0},
@@ -308,6 +311,23 @@ static const struct option_row volume_only[] = {
     {0},
 };
 
+static const char *const key_forms[] = {"stk", "e2b", NULL};
+
+static const struct option_row key_only[] = {
+    {"label", 0, OPTION_TEXT, AT(name), "TEXT", "with create: what the key is for", NULL},
+    {"scopes", 0, OPTION_TEXT, AT(scopes), "RIGHT,...",
+     "with create: its rights, such as sandbox.write,process.run (default: yours, without those of operators and those to make "
+     "keys)",
+     NULL},
+    {"ttl", 0, OPTION_DURATION, AT(ttl_ms), "TIME",
+     "with create: time after which it expires (default: never)", NULL},
+    {"form", 0, OPTION_FORM, AT(form), "FORM", "with create: how it begins (default: stk)",
+     key_forms},
+    {"tenant", 0, OPTION_TEXT, AT(tenant), "NAME",
+     "with create and ls: another tenant, such as team-a; with ls '*' for all (root only)", NULL},
+    {0},
+};
+
 static const struct option_row fork_only[] = {
     {"count", 'n', OPTION_COUNT, AT(count), "N", "number of forks, at most 100 (default: 1)", NULL},
     {"snapshot", 0, OPTION_TEXT, AT(snapshot), "NAME",
@@ -404,6 +424,10 @@ const struct command commands[] = {
      template_details, GROUPS(template_only), OPERAND_TEMPLATE, 1, 2, false, false, cli_template},
     {"volume", "keep folders with a quota that outlive sandboxes", "[OPTION]... ACTION [NAME]",
      volume_details, GROUPS(volume_only), OPERAND_VOLUME, 1, 2, false, false, cli_volume},
+    {"key", "make, list and revoke API keys", "[OPTION]... ACTION [KEY]", key_details,
+     GROUPS(key_only), OPERAND_KEY, 1, 2, false, false, cli_key},
+    {"admin", "copy the database of the broker", "[OPTION]... ACTION FILE", admin_details,
+     NO_GROUPS, OPERAND_ADMIN, 2, 2, false, false, cli_admin},
     {"fork", "make sandboxes that begin with the files of another one", "[OPTION]... SANDBOX",
      fork_details, GROUPS(fork_only), OPERAND_SANDBOX, 1, 1, false, false, cli_fork},
     {"anomalies", "show suspicious behaviour in sandboxes", "[OPTION]...", NULL,

@@ -71,6 +71,19 @@ const char profiles_details[] =
     "the profile and starts to learn again; freeze TEMPLATE stops learning.\n\n"
     "Example: stockade profiles reset default --learn 20";
 
+const char key_details[] =
+    "An API key is a text that stands for a tenant and a set of rights. It is sent with each call, from any address that the broker "
+    "listens on: in STOCKADE_TOKEN, or in a file that --token-file names. The broker keeps a hash of it, so it is shown once.\n\n"
+    "The actions: create, which prints the key; ls; revoke KEY, with its id. A key has at most the rights of its maker.\n\n"
+    "Example: STOCKADE_TOKEN=$(stockade key create --ttl 1h --scopes process.run,process.read) stockade run true";
+
+const char admin_details[] =
+    "The action: backup FILE, which writes a consistent copy of the broker's database while it runs. The copy holds secrets. To "
+    "restore it, stop the broker, put it in place of state/stockade.db in the state directory, and remove the files stockade.db-wal "
+    "and stockade.db-shm beside it.\n\n"
+    "Only root, and the account that the broker runs as, may do this.\n\n"
+    "Example: stockade admin backup /root/stockade.db";
+
 const char volume_details[] =
     "A volume is a folder on the broker's host with a quota of bytes and inodes. Run and create mount it with --volume, several "
     "at a time. It stays until it is removed. It is not part of snapshots; forks have the volumes of their sandbox.\n\n"

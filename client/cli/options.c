@@ -315,6 +315,7 @@ static const struct kind_row {
     [OPTION_NETWORK] = {read_choice, "one of off, none, allowlist, open"},
     [OPTION_CUT] = {read_choice, "one of ok, fail"},
     [OPTION_RESET] = {read_choice, "one of sandbox, files"},
+    [OPTION_FORM] = {read_choice, "one of stk, e2b"},
     [OPTION_SEVERITY] = {read_choice, "one of info, notice, warning, critical"},
     [OPTION_ALLOW] =
         {read_allow,

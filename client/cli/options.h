@@ -21,6 +21,8 @@ enum {
 // The parsed command line. Strings are borrowed from argv.
 struct options {
     struct stockade_limits limits;
+    const char *token_file;
+    const char *scopes, *form; // key
     const char *address, *template_name, *name, *workdir;
     const char *network;    // of `networks`
     const char *output_cut; // "ok": no failure; NULL as "fail"
@@ -79,6 +81,7 @@ enum option_kind {
     OPTION_NETWORK,
     OPTION_CUT,
     OPTION_RESET,
+    OPTION_FORM,
     OPTION_SEVERITY,
     OPTION_ALLOW,
     OPTION_INBOUND,
@@ -113,6 +116,8 @@ enum operand {
     OPERAND_SNAPSHOT,
     OPERAND_TEMPLATE,
     OPERAND_VOLUME,
+    OPERAND_KEY,
+    OPERAND_ADMIN,
     OPERAND_HELP,
     OPERAND_FILES, // ACTION SANDBOX PATH...
 };

@@ -78,7 +78,7 @@ row_of_field(const char *field)
         {"rule", "rule", NULL},
         {"tenant", "tenant", NULL},
         {"from_sequence", "from", "--from 1 shows all events that the broker keeps"},
-        {"authorization", NULL, "unset STOCKADE_TOKEN"}, // no option sets a token
+        {"authorization", "token-file", "'stockade help key' describes keys"},
         {"learn", "learn", NULL},
     };
     size_t n = strcspn(field, "["); // the index in a list, which the text contains
@@ -302,13 +302,40 @@ cli_flush(const struct command *c)
     return EXIT_PROBLEM;
 }
 
+enum { TOKEN_BYTES_MAX = 8 * 1024 };
+
+// The first line of the file.
+static bool
+read_token(const struct command *c, const char *path, char out[TOKEN_BYTES_MAX])
+{
+    FILE *f = fopen(path, "re");
+    const bool is_read = f != NULL && fgets(out, TOKEN_BYTES_MAX, f) != NULL;
+    const int why = f == NULL || ferror(f) ? errno : 0;
+    if (f != NULL)
+        (void)fclose(f);
+    if (is_read)
+        out[strcspn(out, "\r\n")] = '\0';
+    if (is_read && out[0] != '\0')
+        return true;
+    (void)fprintf(stderr, "stockade %s: read the token in %s: %s\n", c->name, path,
+                  why != 0 ? strerror(why) : "it is empty");
+    return false;
+}
+
 struct stockade *
 cli_open(const struct command *c, const struct options *o, int *code)
 {
     struct stockade_options so = STOCKADE_OPTIONS_INIT;
     struct stockade_error e;
     struct stockade *s = NULL;
+    char token[TOKEN_BYTES_MAX];
     so.address = o->address;
+    if (o->token_file != NULL && !read_token(c, o->token_file, token)) {
+        *code = EXIT_PROBLEM;
+        return NULL;
+    }
+    if (o->token_file != NULL)
+        so.token = token;
     if (o->follow)
         so.keepalive_ms = FOLLOW_KEEPALIVE_MS;
     if (stockade_open(&s, &so, &e) < 0)

@@ -298,6 +298,18 @@ offer_places(const struct offers *o, struct stockade *s)
 }
 
 static void
+offer_keys(const struct offers *o, const struct line *l)
+{
+    static const char *const actions[][2] = {
+        {"create", "make a key and print it"},
+        {"ls", "list your keys"},
+        {"revoke", "revoke a key for ever"},
+    };
+    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
+        offer(o, actions[i][0], actions[i][1]);
+}
+
+static void
 offer_volumes(const struct offers *o, const struct line *l)
 {
     static const char *const actions[][2] = {
@@ -342,6 +354,10 @@ offer_operand(const struct offers *o, const struct line *l)
         offer_snapshots(o, l);
     else if (c->operand == OPERAND_TEMPLATE)
         offer_template_actions(o, l);
+    else if (c->operand == OPERAND_KEY)
+        offer_keys(o, l);
+    else if (c->operand == OPERAND_ADMIN && l->operands == 0)
+        offer(o, "backup", "copy the database of the broker to a file");
     else if (c->operand == OPERAND_VOLUME)
         offer_volumes(o, l);
     else if (c->operand == OPERAND_FILES)

@@ -38,6 +38,7 @@ PUBLIC = (
     "file_service",
     "code_service",
     "volume_service",
+    "access_service",
 )
 
 MODULE = """\

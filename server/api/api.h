@@ -5,9 +5,11 @@
 
 #include "server/rpc/call.h"
 
+extern const struct call_method admin_methods[];
 extern const struct call_method anomaly_methods[];
 extern const struct call_method code_methods[];
 extern const struct call_method health_methods[];
+extern const struct call_method key_methods[];
 extern const struct call_method metrics_methods[];
 extern const struct call_method file_methods[];
 extern const struct call_method process_methods[];

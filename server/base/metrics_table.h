@@ -87,6 +87,8 @@
             "Bytes read from connections.")                                                        \
     COUNTER(SENT_BYTES, BYTES, NONE, NONE, "stockade_rpc_sent_bytes_total",                        \
             "Bytes written to connections.")                                                       \
+    COUNTER(CREDENTIALS_REFUSED, NUMBER, NONE, NONE, "stockade_credentials_refused_total",         \
+            "Calls that were refused because of their credential.")                                \
     GAUGE(CALLS_OPEN, NUMBER, NONE, "stockade_rpc_open_calls",                                     \
           "Calls in progress, streams included.")                                                  \
     GAUGE(STREAMS_OPEN, NUMBER, NONE, "stockade_rpc_open_streams", "Streams in progress.")         \

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+struct access;
 struct alive;
 struct anomaly;
 struct batches;
@@ -57,6 +58,7 @@ struct server {
     struct zygotes *zygotes;     // interpreters that contexts are forked from
     struct volumes *volumes;     // of all tenants; NULL in tests
     struct state *state;         // the database: keys, tokens
+    struct access *access;       // credentials
     struct store *store;         // states of files that last; NULL: it cannot keep any
     struct batches *batches;     // batches of jobs, by tenant and key
     struct dispatch *dispatch;

@@ -277,6 +277,17 @@ compare_templates(const struct template *a, const struct template *b, struct wor
     add_word(w, strcmp(a->disabled, b->disabled) != 0 && b->disabled[0] != '\0', "disabled");
 }
 
+static bool
+same_principals(const struct principal_map *a, const struct principal_map *b)
+{
+    bool same = a->n == b->n;
+    for (uint32_t i = 0; same && i < a->n; i++)
+        same = a->row[i].group == b->row[i].group && a->row[i].id == b->row[i].id &&
+               a->row[i].scopes == b->row[i].scopes &&
+               strcmp(a->row[i].tenant, b->row[i].tenant) == 0;
+    return same;
+}
+
 static void
 compare_hosts(const struct config *a, const struct config *b, struct words *w)
 {
@@ -295,9 +306,12 @@ compare_hosts(const struct config *a, const struct config *b, struct words *w)
         KEY("metrics.tenants", sandbox.metrics_tenants),
         KEY("ttl.default", ttl_default_ms),
         KEY("ttl.max", ttl_max_ms),
+        KEY("rpc.anonymous", access.anonymous),
+        KEY("access.failures_per_minute", access.failures_per_minute),
         KEY("drain", drain_ms),
         KEY("keep_finished", sandbox.keep_finished_ms),
     };
+    add_word(w, !same_principals(&a->access.principals, &b->access.principals), "principals");
     add_limits(w, &a->limits_default, &b->limits_default, "limits_default");
     add_limits(w, &a->limits_max, &b->limits_max, "limits_max");
     add_rules(w, &a->anomaly.host, &b->anomaly.host);
@@ -399,6 +413,7 @@ config_change_apply(struct config *now, struct config *next, const uint32_t *roo
     now->anomaly.host = next->anomaly.host;
     now->sandbox.quotas = next->sandbox.quotas;
     now->volume = next->volume;
+    now->access = next->access;
     now->drain_ms = next->drain_ms;
     now->sandbox.keep_finished_ms = next->sandbox.keep_finished_ms;
     now->sandbox.metrics_tenants = next->sandbox.metrics_tenants;

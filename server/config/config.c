@@ -48,6 +48,7 @@ config_default(void)
     c->volume = (struct volume_settings){.per_caller = 16, .bytes_per_caller = UINT64_C(16) << 30};
     c->store.bytes_per_caller = UINT64_C(4) << 30;
     rpc_limits_default(&c->rpc);
+    access_settings_default(&c->access);
     c->drain_ms = 30000;
     c->sandbox.keep_finished_ms = 30000;
     c->ttl_default_ms = 300000;

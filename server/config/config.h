@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "proto/err.h"
+#include "server/access/access.h"
 #include "server/anomaly/settings.h"
 #include "server/base/log.h"
 #include "server/network/net.h"
@@ -51,6 +52,7 @@ struct config {
     uint32_t pool;             // default of the templates
     // The settings of each layer, which keeps a pointer to its own part only.
     struct rpc_limits rpc;
+    struct access_settings access;
     struct sandbox_settings sandbox;
     struct network_settings network;
     struct volume_settings volume;

@@ -440,6 +440,7 @@ static const struct config_key rpc_keys[] = {
     {"idempotency_keys", config_read_count, AT(config, rpc.idempotency_keys_max), 1, 10000000,
      NULL},
     {"websocket", read_bool, AT(config, rpc.websocket), 0, 0, NULL},
+    {"anonymous", read_bool, AT(config, access.anonymous), 0, 0, NULL},
     {"idempotency_bytes", config_read_size, AT(config, rpc.idempotency_bytes_max), 65536, 1 << 30,
      NULL},
     {0},
@@ -452,6 +453,12 @@ static const struct config_key network_keys[] = {
 static const struct config_key ttl_keys[] = {
     {"default", config_read_ms, AT(config, ttl_default_ms), 100, 2592000000, NULL},
     {"max", config_read_ms, AT(config, ttl_max_ms), 100, 2592000000, NULL},
+    {0},
+};
+
+static const struct config_key access_keys[] = {
+    {"failures_per_minute", config_read_count, AT(config, access.failures_per_minute), 1, 1000000,
+     NULL},
     {0},
 };
 
@@ -474,6 +481,8 @@ static const struct config_key top_keys[] = {
     SECTION("metrics", metrics_keys),
     SECTION("quotas", quota_keys),
     SECTION("rpc", rpc_keys),
+    SECTION("access", access_keys),
+    {"principals", config_read_principals, AT(config, access.principals), 0, 0, NULL},
     SECTION("network", network_keys),
     SECTION("ttl", ttl_keys),
     {"drain", config_read_ms, AT(config, drain_ms), 0, 600000, NULL},

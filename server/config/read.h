@@ -68,7 +68,8 @@ int config_word(const struct config_reader *r, const struct yaml_node *n, const 
 // Numbers from k->min to k->max: plain, in bytes ("64K"), in milliseconds ("30s", or "30").
 config_read_fn config_read_count;
 config_read_fn config_read_size;
-config_read_fn config_read_warm; // templates[].warm
+config_read_fn config_read_principals; // of struct principal_map: principals.c
+config_read_fn config_read_warm;       // templates[].warm
 config_read_fn config_read_ms;
 
 // The same for a value without a key, in units of proto/quantity.h.

@@ -38,6 +38,10 @@ struct call_method {
 // The caller's tenant, to which everything that it creates belongs. Borrowed, valid until the call ends.
 const char *call_tenant(const struct call *c);
 
+// Who calls, for handlers that make credentials: these have at most the rights of their maker. Borrowed, valid until the call ends.
+struct principal;
+const struct principal *call_principal(const struct call *c);
+
 // The tenant whose objects the call may see; NULL: all tenants. dispatch.c decides it by the request's `tenant` and
 // the caller's scopes. For methods with an others_scope (options.proto); for others it is the caller's own tenant.
 const char *call_whose(const struct call *c);

@@ -243,6 +243,27 @@ charge(struct tenant *t, const struct rpc_limits *l, uint64_t bytes, struct err 
     return r;
 }
 
+int
+call_become(struct call *c, const struct principal *who, struct err *e)
+{
+    if (strcmp(who->tenant, c->tenant->name) != 0) {
+        struct tenant *t = tenant_hold(c->rpc->tenants, who->tenant);
+        if (t == NULL)
+            return err_sys(e, ENOMEM, "start a call of %s", who->tenant);
+        int r = charge(t, &c->rpc->limits, c->held_bytes, e);
+        if (r < 0) {
+            tenant_drop(t);
+            return r;
+        }
+        tenant_give_bytes(c->tenant, c->held_bytes);
+        tenant_release(c->tenant, LEDGER_CALLS, 1);
+        tenant_drop(c->tenant);
+        c->tenant = t;
+    }
+    c->principal = *who;
+    return 0;
+}
+
 static int
 take_room(const struct conn *conn, uint64_t bytes, struct err *e)
 {
@@ -300,6 +321,12 @@ call_begin(struct conn *conn, uint32_t id, struct arena *arena, const Stockade__
 }
 
 // ---- what handlers call
+
+const struct principal *
+call_principal(const struct call *c)
+{
+    return &c->principal;
+}
 
 const char *
 call_tenant(const struct call *c)

@@ -50,7 +50,8 @@ struct rpc {
     uv_loop_t *loop;
     struct dispatch *dispatch;
     struct rpc_limits limits;
-    uint32_t own_uid; // the broker's own uid: see principal.h
+    uint32_t own_uid;                // the broker's own uid: see principal.h
+    const struct principal_map *map; // the same
     struct timers *timers;
     struct rpc_engine engines[RPC_ENGINES];
     struct tenants *tenants;
@@ -131,6 +132,9 @@ void call_cancel(struct call *c, enum call_cancel why);
 
 // The same, because of an error of the caller.
 void call_abort(struct call *c, const struct err *e);
+
+// From now on the call is this principal's, and so is what it holds. Fails if the new tenant may not hold that much.
+int call_become(struct call *c, const struct principal *who, struct err *e);
 
 // Sends END for a call that was not begun.
 void call_refuse(struct conn *conn, uint32_t id, const struct err *e);

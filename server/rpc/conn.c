@@ -186,7 +186,7 @@ conn_accept(struct rpc *r, const struct transport_ops *ops, struct transport_str
             const struct transport_peer *peer)
 {
     struct principal who;
-    principal_of_peer(peer, r->own_uid, &who);
+    principal_of_peer(peer, r->own_uid, r->map, &who);
     if (peer->local && peer->uid != 0 && peer->uid == r->limits.reader_uid)
         principal_make_reader(&who);
     struct tenant *t = tenant_hold(r->tenants, who.tenant);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <uv.h>
 
 #include "proto/quantity.h"
@@ -25,6 +26,9 @@ struct dispatch {
     struct server *server;
     dispatch_authority *authority; // NULL: none
     void *authority_cookie;
+    dispatch_credentials *credentials; // NULL: none is understood
+    void *credentials_cookie;
+    const bool *anonymous; // NULL: allowed
     struct method methods[METHODS_MAX];
     size_t n;
 };
@@ -125,7 +129,9 @@ missing_scope(const struct call *c, const char *scope, struct err *e)
     int r = err_set(e, ERR_PERMISSION_DENIED, "%s does not have the right %s", c->principal.tenant,
                     scope);
     err_detail(e, "SCOPE_MISSING", scope,
-               "call as root, or as the account that the broker runs as");
+               c->principal.proof > PROOF_PEER
+                   ? "use a credential with this right"
+                   : "call as root, or as the account that the broker runs as");
     return r;
 }
 
@@ -138,18 +144,54 @@ check_scope(struct dispatch *d, struct call *c, struct err *e)
                : missing_scope(c, c->method->rules->scope, e);
 }
 
-// No credential is supported so far: the principal is the connection's. A credential must not be ignored, because the
-// call would run with other rights than it requests.
+// The credential of a call; NULL: none, or (*failed) none that can be a credential.
+static const char *
+find_credential(const struct call *c, bool *failed)
+{
+    static const char scheme[] = "bearer ";
+    const char *found = NULL;
+    *failed = false;
+    for (size_t i = 0; i < c->frame->n_metadata; i++) {
+        const Stockade__V1__Metadata *m = c->frame->metadata[i];
+        if (strcmp(m->key, "authorization") != 0)
+            continue;
+        *failed = found != NULL || strncasecmp(m->value, scheme, sizeof scheme - 1) != 0;
+        if (*failed)
+            return NULL;
+        found = m->value + sizeof scheme - 1;
+    }
+    return found;
+}
+
+static int
+refuse_anonymous(struct err *e)
+{
+    int r = err_set(e, ERR_UNAUTHENTICATED, "calls to this address need a credential");
+    err_detail(e, "CREDENTIAL_MISSING", "authorization",
+               "set STOCKADE_TOKEN to an API key or a token, or use the unix socket");
+    return r;
+}
+
+// A credential must not be ignored, because the call would run with other rights than it requests.
 static int
 check_credential(struct dispatch *d, struct call *c, struct err *e)
 {
-    (void)d;
-    if (call_metadata(c, "authorization") == NULL)
-        return 0;
-    int r = err_set(e, ERR_UNAUTHENTICATED,
-                    "this broker accepts no credential: it identifies callers by their socket");
-    err_detail(e, "CREDENTIAL_UNKNOWN", "authorization", "send no token");
-    return r;
+    bool failed = false;
+    struct principal who;
+    const char *text = find_credential(c, &failed);
+    if (text == NULL && !failed) {
+        const bool unknown = c->principal.proof == PROOF_NONE;
+        return unknown && d->anonymous != NULL && !*d->anonymous ? refuse_anonymous(e) : 0;
+    }
+    if (failed || d->credentials == NULL) {
+        int r = failed ? err_set(e, ERR_UNAUTHENTICATED,
+                                 "the credential is not of the form Bearer TEXT")
+                       : err_set(e, ERR_UNAUTHENTICATED, "this broker accepts no credential");
+        err_detail(e, "CREDENTIAL_UNKNOWN", "authorization", "send an API key or a token, once");
+        return r;
+    }
+    int r = d->credentials(d->credentials_cookie, &c->principal, text, &who, e);
+    return r < 0 ? r : call_become(c, &who, e);
 }
 
 // Determines whose objects the call may see: the field `tenant` says so, if there is one.
@@ -175,7 +217,7 @@ check_whose(struct dispatch *d, struct call *c, struct err *e)
     if (others) {
         int unknown = err_set(e, ERR_NOT_FOUND, "there is no tenant %s", asked);
         err_detail(e, "TENANT_UNKNOWN", "tenant",
-                   "use uid:NUMBER, such as uid:1000, tcp, or * for all");
+                   "use uid:NUMBER, such as uid:1000, another name, or * for all");
         return unknown;
     }
     int r =
@@ -283,8 +325,8 @@ check_request(struct dispatch *d, struct call *c, struct err *e)
 
 // In this order: cheap checks, and checks with the more helpful error, come first.
 static int (*const checks[])(struct dispatch *d, struct call *c, struct err *e) = {
-    check_method,     check_scope,    check_draining, check_stream, check_metadata,
-    check_credential, check_deadline, check_request,  check_whose,
+    check_method, check_metadata, check_credential, check_scope, check_draining,
+    check_stream, check_deadline, check_request,    check_whose,
 };
 
 // Also for idempotent methods: a repeated Delete would fail with NOT_FOUND. Methods that only read are executed again.
@@ -327,6 +369,19 @@ dispatch_set_authority(struct dispatch *d, dispatch_authority *authority, void *
 {
     d->authority = authority;
     d->authority_cookie = cookie;
+}
+
+void
+dispatch_set_credentials(struct dispatch *d, dispatch_credentials *check, void *cookie)
+{
+    d->credentials = check;
+    d->credentials_cookie = cookie;
+}
+
+void
+dispatch_set_anonymous(struct dispatch *d, const bool *allowed)
+{
+    d->anonymous = allowed;
 }
 
 void

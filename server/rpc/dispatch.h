@@ -3,6 +3,7 @@
 #pragma once
 
 #include "call.h"
+#include "principal.h"
 
 struct dispatch;
 struct server;
@@ -19,6 +20,17 @@ typedef int dispatch_authority(void *cookie, struct call *c, const ProtobufCMess
 
 // Sets the authority. NULL: every caller with the scope may call.
 void dispatch_set_authority(struct dispatch *d, dispatch_authority *authority, void *cookie);
+
+// Who a call with a credential comes from. peer: the principal of the connection. 0: *out is the caller. Negative: refused, with
+// UNAUTHENTICATED and the reason in *e, or because too many were refused.
+typedef int dispatch_credentials(void *cookie, const struct principal *peer, const char *credential,
+                                 struct principal *out, struct err *e);
+
+// Sets who understands credentials. NULL: nobody, so every credential is refused.
+void dispatch_set_credentials(struct dispatch *d, dispatch_credentials *check, void *cookie);
+
+// Calls from peers that nothing identifies (PROOF_NONE) are refused without a credential, unless *allowed. Borrowed. NULL: allowed.
+void dispatch_set_anonymous(struct dispatch *d, const bool *allowed);
 
 // The decision about a waiting call; e NULL: it may run. Do not call it from inside the authority.
 void dispatch_decide(struct call *c, const struct err *e);

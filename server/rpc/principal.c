@@ -24,10 +24,14 @@ static const struct {
     [SCOPE_SYSTEM_READ] = {"system.read", false},
     [SCOPE_TELEMETRY_READ] = {"telemetry.read", false},
     [SCOPE_ANOMALY_READ] = {"anomaly.read", false},
+    [SCOPE_KEY_READ] = {"key.read", false},
+    [SCOPE_KEY_WRITE] = {"key.write", false},
     [SCOPE_PROFILE_READ] = {"profile.read", true},
     [SCOPE_PROFILE_WRITE] = {"profile.write", true},
     [SCOPE_TENANTS_READ] = {"tenants.read", true},
+    [SCOPE_TENANTS_WRITE] = {"tenants.write", true},
     [SCOPE_METRICS_READ] = {"metrics.read", true},
+    [SCOPE_ADMIN_WRITE] = {"admin.write", true},
     [SCOPE_UNKNOWN] = {"", true},
 };
 
@@ -40,21 +44,97 @@ scope_find(const char *name)
     return SCOPE_UNKNOWN;
 }
 
-void
-principal_of_peer(const struct transport_peer *peer, uint32_t own_uid, struct principal *out)
+uint32_t
+scopes_usual(void)
 {
-    *out = (struct principal){.tenant = "tcp", .proof = PROOF_NONE};
-    if (peer->local) {
-        out->proof = PROOF_PEER;
-        out->uid = peer->uid;
-        out->gid = peer->gid;
-        out->pid = peer->pid;
-        (void)snprintf(out->tenant, sizeof out->tenant, "uid:%u", (unsigned)peer->uid);
-    }
-    bool is_operator = peer->local && (peer->uid == 0 || peer->uid == own_uid);
+    uint32_t set = 0;
     for (unsigned i = 0; i < SCOPES_N; i++)
-        if (is_operator || !scopes[i].operators)
-            out->scopes |= BIT(i);
+        if (!scopes[i].operators)
+            set |= BIT(i);
+    return set;
+}
+
+uint32_t
+scopes_without_credentials(uint32_t set)
+{
+    return set & ~(BIT(SCOPE_KEY_READ) | BIT(SCOPE_KEY_WRITE));
+}
+
+void
+scopes_write(uint32_t set, char out[PRINCIPAL_SCOPES_TEXT])
+{
+    size_t n = 0;
+    out[0] = '\0';
+    for (unsigned i = 0; i < SCOPE_UNKNOWN; i++)
+        if ((set & BIT(i)) != 0)
+            n += (size_t)snprintf(out + n, PRINCIPAL_SCOPES_TEXT - n, "%s%s", n > 0 ? " " : "",
+                                  scopes[i].name);
+}
+
+bool
+scopes_read(const char *names, uint32_t *out)
+{
+    uint32_t set = 0;
+    while (*names != '\0') {
+        char name[32];
+        const size_t n = strcspn(names, " ");
+        if (n >= sizeof name)
+            return false;
+        (void)snprintf(name, sizeof name, "%.*s", (int)n, names);
+        const enum scope scope = scope_find(name);
+        if (scope == SCOPE_UNKNOWN)
+            return false;
+        set |= BIT(scope);
+        names += n + strspn(names + n, " ");
+    }
+    *out = set;
+    return true;
+}
+
+const char *
+scopes_first(uint32_t set)
+{
+    unsigned i = 0;
+    while (i < SCOPE_UNKNOWN && (set & BIT(i)) == 0)
+        i++;
+    return scopes[i].name;
+}
+
+static bool
+matches(const struct principal_row *row, const struct transport_peer *peer)
+{
+    if (!row->group)
+        return row->id == peer->uid;
+    bool is_member = row->id == peer->gid;
+    for (uint32_t i = 0; i < peer->groups_n && !is_member; i++)
+        is_member = row->id == peer->groups[i];
+    return is_member;
+}
+
+void
+principal_of_peer(const struct transport_peer *peer, uint32_t own_uid,
+                  const struct principal_map *map, struct principal *out)
+{
+    *out = (struct principal){.tenant = "tcp", .proof = PROOF_NONE, .scopes = scopes_usual()};
+    if (!peer->local)
+        return;
+    out->proof = PROOF_PEER;
+    out->uid = peer->uid;
+    out->gid = peer->gid;
+    out->pid = peer->pid;
+    (void)snprintf(out->tenant, sizeof out->tenant, "uid:%u", (unsigned)peer->uid);
+    if (peer->uid == 0 || peer->uid == own_uid) {
+        out->scopes = BIT(SCOPES_N) - 1;
+        return;
+    }
+    for (uint32_t i = 0; i < map->n; i++) {
+        const struct principal_row *row = &map->row[i];
+        if (!matches(row, peer))
+            continue;
+        memcpy(out->tenant, row->tenant, sizeof out->tenant);
+        out->scopes = row->scopes;
+        return;
+    }
 }
 
 void
@@ -67,11 +147,17 @@ principal_make_reader(struct principal *p)
 bool
 principal_is_tenant(const char *name)
 {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
+    static const char more[] = "abcdefghijklmnopqrstuvwxyz0123456789._-";
     static const char uid[] = "uid:";
-    size_t n = sizeof uid - 1;
-    bool numbered = strncmp(name, uid, n) == 0 && name[n] != '\0' &&
-                    name[n + strspn(name + n, "0123456789")] == '\0';
-    return numbered || strcmp(name, "tcp") == 0 || strcmp(name, "*") == 0;
+    const size_t n = sizeof uid - 1, length = strlen(name);
+    if (strcmp(name, "*") == 0)
+        return true;
+    if (length == 0 || length >= PRINCIPAL_TENANT)
+        return false;
+    if (strncmp(name, uid, n) == 0)
+        return name[n] != '\0' && name[n + strspn(name + n, "0123456789")] == '\0';
+    return strchr(letters, name[0]) != NULL && name[strspn(name, more)] == '\0';
 }
 
 bool

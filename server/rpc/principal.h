@@ -1,21 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// The caller: its identity, how it was proven, and its rights. Made once per connection, when it is accepted.
-// dispatch.c compares it with the scope that the schema requires for each method. Nothing else in the broker decides
-// by it: handlers see only the tenant.
+// The caller: its identity, how it was proven, and its rights. Made once per connection, when it is accepted, and again for each
+// call with a credential. dispatch.c compares it with the scope that the schema requires for each method. Nothing else in the
+// broker decides by it: handlers see only the tenant, except those that make credentials.
 //
-//   ipc   tenant "uid:N", proven by the kernel (SO_PEERCRED)        root and the broker's own account: all scopes
-//   ipc   the account that reads for the exporters                      reads metrics, events and findings of all tenants
-//   tcp   tenant "tcp", one for all callers, without proof          all scopes except the operators'
+//   ipc          tenant of the first row of the configuration that matches its uid or a group of its, or "uid:N"; proven by the
+//                kernel (SO_PEERCRED)                               root and the broker's own account: all scopes
+//   ipc          the account that reads for the exporters           reads metrics, events and findings of all tenants
+//   tcp, ws      none, so each call needs a credential, unless the configuration permits calls without (rpc.anonymous): then
+//                tenant "tcp", one for all callers, without proof   all scopes except the operators'
+//   credential   what it says (server/access)
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct transport_peer;
 
+enum {
+    PRINCIPAL_TENANT = 32,    // bytes of a tenant's name, with its end
+    PRINCIPAL_ROWS_MAX = 128, // of the configuration
+    PRINCIPAL_SCOPES_TEXT = 512,
+};
+
 enum principal_proof {
-    PROOF_NONE, // anyone who can connect to the address
-    PROOF_PEER, // the kernel identified the process at the other end of a unix socket
+    PROOF_NONE,  // anyone who can connect to the address
+    PROOF_PEER,  // the kernel identified the process at the other end of a unix socket
+    PROOF_KEY,   // an API key
+    PROOF_TOKEN, // a capability token, whose caveats narrow its scopes further
 };
 
 // The scopes of the schema (options.proto), as bits. A scope that is not in the table of principal.c is an operators'
@@ -32,25 +44,45 @@ enum scope {
     SCOPE_SYSTEM_READ,
     SCOPE_TELEMETRY_READ,
     SCOPE_ANOMALY_READ,
+    SCOPE_KEY_READ,
+    SCOPE_KEY_WRITE,     // makes and revokes credentials
     SCOPE_PROFILE_READ,  // operators: profiles belong to the host
     SCOPE_PROFILE_WRITE, // operators
     SCOPE_TENANTS_READ,  // operators: objects of other tenants
+    SCOPE_TENANTS_WRITE, // operators: credentials of other tenants
     SCOPE_METRICS_READ,  // operators: the metrics of the broker, which cover all tenants
+    SCOPE_ADMIN_WRITE,   // operators: the broker's own state
     SCOPE_UNKNOWN,       // operators
     SCOPES_N,
 };
+_Static_assert(SCOPES_N <= 32, "one bit each");
 
 struct principal {
-    char tenant[32]; // the name under which its objects are stored
+    char tenant[PRINCIPAL_TENANT]; // the name under which its objects are stored
     enum principal_proof proof;
     uint32_t scopes; // bits of enum scope
+    // Of a credential: which one, for log lines and for who narrows it further; otherwise zeros.
+    uint8_t credential[16];
     // From the kernel (PROOF_PEER), for the log; otherwise 0.
     uint32_t uid, gid;
     int32_t pid;
 };
 
-// own_uid: uid of the broker.
-void principal_of_peer(const struct transport_peer *peer, uint32_t own_uid, struct principal *out);
+// Which tenant a uid or a group is, and what it may do. The first row that matches counts.
+struct principal_row {
+    bool group;
+    uint32_t id;
+    char tenant[PRINCIPAL_TENANT];
+    uint32_t scopes;
+};
+struct principal_map {
+    uint32_t n;
+    struct principal_row row[PRINCIPAL_ROWS_MAX];
+};
+
+// own_uid: uid of the broker. Root and this account have their own rights; no row matches them.
+void principal_of_peer(const struct transport_peer *peer, uint32_t own_uid,
+                       const struct principal_map *map, struct principal *out);
 
 // Replaces its rights by those of a reader: what an exporter of metrics and events needs, of all tenants, and nothing that
 // changes anything or shows the output of a job.
@@ -59,5 +91,16 @@ void principal_make_reader(struct principal *p);
 enum scope scope_find(const char *name);
 bool principal_has(const struct principal *p, enum scope scope);
 
-// Whether there can be a tenant of this name, or it means all of them ("*").
+// All scopes but the operators'.
+uint32_t scopes_usual(void);
+// Of these, those that make no credentials.
+uint32_t scopes_without_credentials(uint32_t set);
+// The names of a set, with spaces between them; and back. False: a name is unknown.
+void scopes_write(uint32_t set, char out[PRINCIPAL_SCOPES_TEXT]);
+bool scopes_read(const char *names, uint32_t *out);
+// The name of the scope with the lowest bit in the set; "": of none.
+const char *scopes_first(uint32_t set);
+
+// Whether there can be a tenant of this name: a lower-case letter, then letters, digits, '.', '_' and '-', at most 31 bytes; or
+// "uid:NUMBER". Or it means all of them ("*").
 bool principal_is_tenant(const char *name);

@@ -81,6 +81,8 @@ name_values(void)
     conn_name_refusals();
 }
 
+static const struct principal_map no_rows;
+
 struct rpc *
 rpc_new(uv_loop_t *loop, struct dispatch *d, const struct rpc_limits *l, struct tenants *tenants)
 {
@@ -92,6 +94,7 @@ rpc_new(uv_loop_t *loop, struct dispatch *d, const struct rpc_limits *l, struct 
     r->dispatch = d;
     r->limits = *l;
     r->own_uid = geteuid();
+    r->map = &no_rows;
     r->tenants = tenants;
     r->engines[0] = (struct rpc_engine){r, &transport_socket, NULL};
     r->engines[1] = (struct rpc_engine){r, &transport_ws, NULL};
@@ -106,6 +109,12 @@ rpc_new(uv_loop_t *loop, struct dispatch *d, const struct rpc_limits *l, struct 
         return NULL;
     }
     return r;
+}
+
+void
+rpc_set_principals(struct rpc *r, const struct principal_map *map)
+{
+    r->map = map;
 }
 
 bool

@@ -24,6 +24,11 @@ struct rpc *rpc_new(uv_loop_t *loop, struct dispatch *d, const struct rpc_limits
                     struct tenants *tenants);
 void rpc_free(struct rpc *r);
 
+// Which tenants the uids and groups of unix sockets are; counts for connections that are accepted from now on. Borrowed, and may
+// change in place. Without it each uid is a tenant.
+struct principal_map;
+void rpc_set_principals(struct rpc *r, const struct principal_map *map);
+
 // Checks an address and the limits as rpc_listen() does, without listening.
 int rpc_check_address(const struct rpc_limits *l, const char *address, struct err *e);
 

@@ -22,12 +22,15 @@ struct transport;          // an engine: its threads, its listeners, its streams
 struct transport_listener; // an address
 struct transport_stream;   // an accepted connection
 
-enum { TRANSPORT_IOV_MAX = 8, TRANSPORT_BOUND_BYTES = 128 };
+enum { TRANSPORT_IOV_MAX = 8, TRANSPORT_BOUND_BYTES = 128, TRANSPORT_GROUPS_MAX = 64 };
 
 struct transport_peer {
     bool local; // ipc: the kernel reports uid, gid and pid
     uint32_t uid, gid;
     int32_t pid;
+    // Supplementary groups, SO_PEERGROUPS of socket(7); none if there are more than fit.
+    uint32_t groups_n;
+    uint32_t groups[TRANSPORT_GROUPS_MAX];
 };
 
 struct transport_address {

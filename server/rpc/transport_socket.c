@@ -278,6 +278,9 @@ read_peer(int fd, bool ipc, struct transport_peer *peer)
     peer->uid = who.uid;
     peer->gid = who.gid;
     peer->pid = who.pid;
+    n = sizeof peer->groups;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, peer->groups, &n) == 0)
+        peer->groups_n = (uint32_t)(n / sizeof peer->groups[0]);
     return true;
 }
 

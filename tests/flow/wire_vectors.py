@@ -91,7 +91,7 @@ def main():
     os.chmod(folder, 0o755)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     feed = f"ipc://{folder}/run/feed.sock"
-    with Broker("--listen", "tcp://127.0.0.1:0", config=f"telemetry: {{feed: '{feed}'}}\n") as b:
+    with Broker("--listen", "tcp://127.0.0.1:0", config=f"telemetry: {{feed: '{feed}'}}\nrpc: {{anonymous: true}}\n") as b:
         port = re.search(r"tcp://127\.0\.0\.1:([1-9][0-9]*)", b.log()).group(1)
         addresses = {"ipc": b.address, "tcp": f"tcp://127.0.0.1:{port}", "feed": feed}
         status = run_cases([every_block_is_what_the_broker_says, a_message_of_the_feed_is_a_line_and_an_event],

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages and services of the protocol, as made from its .proto files: for `Client.unary` and `Client.stream`.
+export * from "./gen/stockade/v1/access_service_pb.js";
 export * from "./gen/stockade/v1/anomaly_service_pb.js";
 export * from "./gen/stockade/v1/file_service_pb.js";
 export * from "./gen/stockade/v1/code_service_pb.js";

@@ -59,10 +59,11 @@ class Broker:
         self.ipc = f"ipc://{self.folder}/run/stockade.sock"
         self.tcp = f"tcp://127.0.0.1:{free_port()}"
         self.feed = f"ipc://{self.folder}/run/feed.sock"
-        self._config = ["--config", f"{self.folder}/stockaded.yaml"] if feed else []
+        self._config = ["--config", f"{self.folder}/stockaded.yaml"]
+        text = "rpc: {anonymous: true}\n"  # as tenant tcp
         if feed:
-            text = f"telemetry: {{feed: '{self.feed}'}}\n"
-            (self.folder / "stockaded.yaml").write_text(text)
+            text += f"telemetry: {{feed: '{self.feed}'}}\n"
+        (self.folder / "stockaded.yaml").write_text(text)
         self._cgroup = f"/stockade-python-{os.getpid()}-{Broker.count}"
         self._log = self.folder / "log"
         self._process: subprocess.Popen[bytes] | None = None

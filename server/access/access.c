@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// See access.h.
+#include "access.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uv.h>
+
+#include <sodium.h>
+
+#include "private.h"
+#include "proto/now.h"
+#include "server/base/metrics.h"
+
+enum { FAILURES_PER_MINUTE = 60, NS_PER_MS = 1000000 };
+
+void
+access_settings_default(struct access_settings *s)
+{
+    *s = (struct access_settings){.failures_per_minute = FAILURES_PER_MINUTE};
+}
+
+int64_t
+access_time_ms(const struct access_clock *start, const struct access_clock *now)
+{
+    const int64_t by_boot = start->wall_ms + (now->boot_ms - start->boot_ms);
+    return now->wall_ms > by_boot ? now->wall_ms : by_boot;
+}
+
+static struct access_clock
+clocks(void)
+{
+    return (struct access_clock){now_wall_ms(), now_ns(CLOCK_BOOTTIME) / NS_PER_MS};
+}
+
+int64_t
+access_now_ms(const struct access *a)
+{
+    const struct access_clock now = clocks();
+    return access_time_ms(&a->start, &now);
+}
+
+int
+access_new(struct state *state, const struct access_settings *settings, struct access **out,
+           struct err *e)
+{
+    struct access *a = calloc(1, sizeof *a);
+    if (a == NULL)
+        return err_sys(e, ENOMEM, "read the credentials");
+    a->state = state;
+    a->settings = settings;
+    a->start = clocks();
+    list_init(&a->keys);
+    int r = keys_load(a, e);
+    if (r < 0) {
+        access_free(a);
+        return err_wrap(e, "read the credentials");
+    }
+    *out = a;
+    return 0;
+}
+
+void
+access_free(struct access *a)
+{
+    if (a == NULL)
+        return;
+    keys_free_all(a);
+    sodium_memzero(a, sizeof *a);
+    free(a);
+}
+
+static int
+unknown(struct err *e)
+{
+    int r = err_set(e, ERR_UNAUTHENTICATED, "the credential is not one of this broker");
+    err_detail(e, "CREDENTIAL_UNKNOWN", "authorization",
+               "'stockade key create' makes one; see also STOCKADE_TOKEN and --token-file");
+    return r;
+}
+
+static int
+too_many(uint64_t wait_ms, struct err *e)
+{
+    char hint[64];
+    int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "too many credentials of this peer were refused");
+    (void)snprintf(hint, sizeof hint, "try again in %llu ms", (unsigned long long)wait_ms);
+    err_detail(e, "CREDENTIAL_FAILURES", "access.failures_per_minute", hint);
+    return r;
+}
+
+int
+access_check(void *access, const struct principal *peer, const char *credential,
+             struct principal *out, struct err *e)
+{
+    struct access *a = access;
+    const uint32_t most = a->settings->failures_per_minute;
+    const uint64_t now = uv_hrtime();
+    uint64_t wait_ms = 0;
+    const int r = key_is(credential) ? key_check(a, credential, out, e) : unknown(e);
+    if (r == 0) {
+        out->uid = peer->uid;
+        out->gid = peer->gid;
+        out->pid = peer->pid;
+        return 0;
+    }
+    const bool full = failures_full(&a->failures, peer->tenant, most, now, &wait_ms);
+    failures_add(&a->failures, peer->tenant, most, now, e);
+    return full ? too_many(wait_ms, e) : r;
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Credentials: who a call comes from if its metadata says so.
+//
+//   dispatch.c: metadata "authorization: Bearer TEXT" --> access_check() --> keys.c: "stk_..." and "e2b_...", API keys
+//                                                              |
+//                                                              '--> refused: counted, logged, limited per peer
+//
+// What is checked is in memory; the database (server/state) is read at the start and written when something changes. Loop thread
+// only.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/err.h"
+#include "server/rpc/principal.h"
+
+struct access;
+struct state;
+
+struct access_settings {
+    bool anonymous; // calls over tcp and websockets may come without a credential
+    // Refused credentials of one peer; further ones are refused without a look.
+    uint32_t failures_per_minute;
+    struct principal_map principals;
+};
+
+void access_settings_default(struct access_settings *s);
+
+// Reads what there is. The state and the settings are borrowed; the settings may change in place. Free it with access_free(), after
+// the state was closed.
+int access_new(struct state *state, const struct access_settings *settings, struct access **out,
+               struct err *e);
+void access_free(struct access *a);
+
+// dispatch_credentials: `access` is the struct access. UNAUTHENTICATED with the reason CREDENTIAL_UNKNOWN (also of a key that never
+// existed), CREDENTIAL_EXPIRED or CREDENTIAL_REVOKED; RESOURCE_EXHAUSTED with CREDENTIAL_FAILURES and a time to wait: this peer had
+// too many of these.
+int access_check(void *access, const struct principal *peer, const char *credential,
+                 struct principal *out, struct err *e);
+
+// Milliseconds since 1970, by which credentials expire. It never goes back: if the clock of the host is set back, time goes on from
+// the start of the broker by CLOCK_BOOTTIME, which counts while the host sleeps.
+int64_t access_now_ms(const struct access *a);
+
+// The same from four clocks: both at the start, and both now.
+struct access_clock {
+    int64_t wall_ms, boot_ms;
+};
+int64_t access_time_ms(const struct access_clock *start, const struct access_clock *now);

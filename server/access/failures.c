@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// See failures.h. The table is fixed: a peer has the row that its name hashes to, and shares it with others of the same row, which
+// then are limited together.
+#include "failures.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "server/base/log.h"
+#include "server/base/metrics.h"
+
+#define NS_PER_MS     UINT64_C(1000000)
+#define NS_PER_MINUTE (UINT64_C(60000) * NS_PER_MS)
+enum { ONE = 1000, LOG_LINES_MAX = 20 };
+
+static size_t
+row_of(const char *peer)
+{
+    uint32_t hash = UINT32_C(0x811c9dc5);
+    for (; *peer != '\0'; peer++)
+        hash = (hash ^ (uint8_t)*peer) * UINT32_C(0x01000193); // FNV-1a
+    return hash % FAILURES_PEERS_MAX;
+}
+
+// Thousandths at this time.
+static uint64_t
+level(const struct failures *f, size_t row, uint32_t per_minute, uint64_t now_ns)
+{
+    const uint64_t passed_ns = now_ns - f->row[row].at_ns;
+    if (passed_ns >= NS_PER_MINUTE)
+        return 0;
+    const uint64_t gone = passed_ns * per_minute / (NS_PER_MINUTE / ONE);
+    return f->row[row].level > gone ? f->row[row].level - gone : 0;
+}
+
+bool
+failures_full(const struct failures *f, const char *peer, uint32_t per_minute, uint64_t now_ns,
+              uint64_t *wait_ms)
+{
+    const uint64_t most = (uint64_t)per_minute * ONE;
+    const uint64_t now = level(f, row_of(peer), per_minute, now_ns);
+    if (now + ONE <= most)
+        return false;
+    *wait_ms = (now + ONE - most) * 60 / per_minute + 1;
+    return true;
+}
+
+// As many lines as an operator can read; the rest is counted.
+static void
+log_one(struct failures *f, const char *peer, uint64_t now_ns, const struct err *why)
+{
+    const struct log_about about = {.tenant = peer};
+    if (now_ns - f->log_from_ns >= NS_PER_MINUTE) {
+        if (f->unlogged > 0)
+            log_event(LOG_WARNING, "credential-refused", "%u more lines like these", f->unlogged);
+        f->log_from_ns = now_ns;
+        f->logged = f->unlogged = 0;
+    }
+    if (f->logged == LOG_LINES_MAX) {
+        f->unlogged++;
+        metrics_add(METRIC_LOG_OMITTED, 1);
+        return;
+    }
+    f->logged++;
+    log_event_about(LOG_WARNING, "credential-refused", &about, "%s: %s (%s)", peer, why->text,
+                    why->reason);
+}
+
+void
+failures_add(struct failures *f, const char *peer, uint32_t per_minute, uint64_t now_ns,
+             const struct err *why)
+{
+    const size_t row = row_of(peer);
+    f->row[row].level = level(f, row, per_minute, now_ns) + ONE;
+    f->row[row].at_ns = now_ns;
+    (void)snprintf(f->row[row].peer, sizeof f->row[row].peer, "%s", peer);
+    metrics_add(METRIC_CREDENTIALS_REFUSED, 1);
+    log_one(f, peer, now_ns, why);
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Refused credentials, per peer: a bucket that fills with each and empties with time. A valid credential is accepted however full
+// it is, so a peer cannot lock out others behind the same address; but no work is done for unknown ones any more.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/err.h"
+
+enum { FAILURES_PEERS_MAX = 1024, FAILURES_PEER = 32 };
+
+struct failures {
+    struct {
+        char peer[FAILURES_PEER]; // the tenant of the connection: "uid:1000", "tcp"
+        uint64_t at_ns;           // of the last one
+        uint64_t level;           // thousandths of a failure, at that time
+    } row[FAILURES_PEERS_MAX];
+    uint64_t log_from_ns; // lines of the log are limited too
+    uint32_t logged, unlogged;
+};
+
+// Whether the peer has none left at this time, and in how many milliseconds it will have one.
+bool failures_full(const struct failures *f, const char *peer, uint32_t per_minute, uint64_t now_ns,
+                   uint64_t *wait_ms);
+
+// One more, with its reason.
+void failures_add(struct failures *f, const char *peer, uint32_t per_minute, uint64_t now_ns,
+                  const struct err *why);

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of server/access.
+#pragma once
+
+#include "access.h"
+#include "failures.h"
+#include "server/base/idtable.h"
+#include "server/base/list.h"
+
+enum { ACCESS_BUCKETS = 4096, ACCESS_HASH_BYTES = 32 };
+
+struct api_key;
+
+struct access {
+    struct state *state;
+    const struct access_settings *settings;
+    struct access_clock start;
+    struct failures failures;
+    // ---- keys.c
+    uint8_t hash_key[32];
+    struct list keys; // oldest first
+    struct api_key *by_hash[ACCESS_BUCKETS];
+    uint32_t keys_n; // that are not revoked, and those being made
+    uint64_t order;
+};
+
+// keys.c
+int keys_load(struct access *a, struct err *e);
+void keys_free_all(struct access *a);
+// Whether the text has the form of a key; and what it proves.
+bool key_is(const char *text);
+int key_check(struct access *a, const char *text, struct principal *out, struct err *e);

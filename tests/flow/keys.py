@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""API keys and the tenants of accounts, through the real binaries: what is refused, and what a key may do."""
+
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+
+from broker import Broker, binary
+from runner import check, run_cases, until
+from slowness import scaled
+
+CONFIG = """
+principals:
+  - {uid: 4001, tenant: team-a}
+  - {group: 4100, tenant: team-b, scopes: [system.read, sandbox.read]}
+access: {failures_per_minute: 5}
+"""
+
+
+def stockade(b, *args, token=None, uid=None, groups=None, address=None, **more):
+    """The command with a token, as an account, at an address."""
+    env = {k: v for k, v in os.environ.items() if k != "STOCKADE_TOKEN"}
+    env["STOCKADE_ADDRESS"] = address or b.address
+    if token is not None:
+        env["STOCKADE_TOKEN"] = token
+    who = {"user": uid, "group": uid, "extra_groups": groups or []} if uid is not None else {}
+    os.chmod(b.address[len("ipc://"):], 0o666)
+    copy = f"{b.folder}/stockade"  # an account may not reach the build folder
+    if not os.path.exists(copy):
+        shutil.copy(binary("stockade"), copy)
+    return subprocess.run([copy, *args], env=env, capture_output=True, text=True, check=False, cwd="/", timeout=scaled(60), **who, **more)
+
+
+def refused(r, *words):
+    check(r.returncode != 0 and all(w in r.stderr for w in words), f"{words}: {r.returncode} {r.stdout} {r.stderr}")
+
+
+def allowed(r):
+    check(r.returncode == 0, f"{r.args}: {r.returncode} {r.stdout} {r.stderr}")
+    return r.stdout
+
+
+def make(b, *args, **more):
+    return json.loads(allowed(stockade(b, "key", "create", "-o", "json", *args, **more)))
+
+
+def keys(b, *args, **more):
+    return json.loads(allowed(stockade(b, "key", "ls", "-o", "json", *args, **more)))
+
+
+def tcp(b):
+    return "tcp://127.0.0.1:" + re.findall(r"tcp://127\.0\.0\.1:([1-9][0-9]*)", b.log())[-1]
+
+
+def a_call_over_tcp_needs_a_credential(b):
+    refused(stockade(b, "ls", address=tcp(b)), "need a credential", "--token-file")
+    refused(stockade(b, "info", address=tcp(b)), "need a credential")
+    key = make(b)
+    allowed(stockade(b, "info", address=tcp(b), token=key["secret"]))
+
+
+def what_is_no_credential_is_refused_and_never_ignored(b):
+    for text in ("", "x", "stk_", "stk_" + "0" * 40, "e2b_" + "f" * 40, "stk_" + "0" * 39, "stk_" + "G" * 40, "stkt_AAAA", "a" * 4000):
+        if text:  # an empty variable is none
+            refused(stockade(b, "info", token=text), "stockade info")
+    failures = b.log().count("credential-refused")
+    check(failures > 0, "each is logged")
+    r = stockade(b, "info", token="stk_" + "1" * 40)  # the peer has had five of them
+    refused(r, "too many credentials")
+    allowed(stockade(b, "info", token=make(b)["secret"]))  # a valid one is accepted nevertheless
+    text = allowed(stockade(b, "metrics", "--prometheus"))
+    check(int(re.search(r"^stockade_credentials_refused_total (\d+)", text, re.M).group(1)) >= 9, text[:200])
+
+
+def a_key_is_shown_once_and_only_its_hash_is_kept(b):
+    key = make(b, "--label", "once", "--form", "e2b")
+    check(re.fullmatch(r"e2b_[0-9a-f]{40}", key["secret"]), key)
+    listed = [k for k in keys(b) if k["id"] == key["id"]]
+    check(len(listed) == 1 and "secret" not in listed[0] and listed[0]["hint"] == key["secret"][:8], listed)
+    for name in os.listdir(f"{b.state}/state"):
+        with open(f"{b.state}/state/{name}", "rb") as f:
+            check(key["secret"].encode() not in f.read() and key["secret"][4:].encode() not in f.read(), name)
+    check(key["secret"] not in b.log(), "not in the log")
+
+
+def a_key_has_its_tenant_and_at_most_the_rights_of_its_maker(b):
+    refused(stockade(b, "key", "create", "--scopes", "metrics.read", uid=4001), "metrics.read")
+    refused(stockade(b, "key", "create", "--tenant", "team-b", uid=4001), "team-a")
+    refused(stockade(b, "key", "create", "--scopes", "no.right"), "no right")
+    reader = make(b, "--scopes", "sandbox.read,system.read", uid=4001)
+    check(reader["tenant"] == "team-a" and reader["scopes"] == ["sandbox.read", "system.read"], reader)
+    refused(stockade(b, "create", token=reader["secret"]), "sandbox.write")
+    refused(stockade(b, "key", "create", token=reader["secret"]), "key.write")
+    full = make(b, "--tenant", "team-a")  # by root
+    box = allowed(stockade(b, "create", token=full["secret"], address=tcp(b))).strip()
+    check(box in allowed(stockade(b, "ls", "-o", "json", token=reader["secret"])), "its reader sees it")
+    check(box in allowed(stockade(b, "ls", "-o", "json", uid=4001)), "and so does the account of the tenant")
+    check(box not in allowed(stockade(b, "ls", "-o", "json")), "and root does not")
+    allowed(stockade(b, "exec", box, "--", "true", token=full["secret"]))
+    allowed(stockade(b, "rm", box, uid=4001))
+
+
+def what_is_not_yours_and_what_does_not_exist_get_the_same_answer(b):
+    key = make(b, "--tenant", "team-c")["secret"]
+    box = allowed(stockade(b, "create", uid=4001)).strip()
+    missing = ("0" if box[0] != "0" else "1") + box[1:]
+    for line in (["exec", "%", "--", "true"], ["rm", "%"], ["fs", "ls", "%", "/"], ["pause", "%"], ["fork", "%"], ["snapshot", "ls", "%"]):
+        answers = []
+        for name in (box, missing):
+            r = stockade(b, *[name if w == "%" else w for w in line], token=key)
+            answers.append((r.returncode, r.stderr.replace(name, "ID")))
+        check(answers[0] == answers[1] and answers[0][0] != 0, f"{line}: {answers}")
+    theirs = make(b, uid=4001)["id"]
+    mine = make(b, "--tenant", "team-c", "--scopes", "key.read,key.write")["secret"]
+    a = stockade(b, "key", "revoke", theirs, token=mine)
+    z = stockade(b, "key", "revoke", missing, token=mine)
+    check(a.returncode != 0 and a.stderr.replace(theirs, "ID") == z.stderr.replace(missing, "ID"), (a.stderr, z.stderr))
+    allowed(stockade(b, "rm", box, uid=4001))
+
+
+def a_group_is_a_tenant_too_and_the_first_row_counts(b):
+    r = stockade(b, "create", uid=4002, groups=[4100])
+    refused(r, "team-b", "sandbox.write")
+    allowed(stockade(b, "ls", uid=4002, groups=[4100]))
+    check(make(b, uid=4001, groups=[4100])["tenant"] == "team-a", "4001 has a row of its own")
+    check(make(b, uid=4003)["tenant"] == "uid:4003", "without a row a uid is a tenant")
+
+
+def a_revoked_or_expired_key_is_refused(b):
+    key = make(b)
+    allowed(stockade(b, "info", token=key["secret"]))
+    allowed(stockade(b, "key", "revoke", key["id"]))
+    refused(stockade(b, "info", token=key["secret"]), "revoked")
+    allowed(stockade(b, "key", "revoke", key["id"]))  # again
+    short = make(b, "--ttl", "1s")
+    allowed(stockade(b, "info", token=short["secret"]))
+    until(lambda: "expired" in stockade(b, "info", token=short["secret"]).stderr, "it expires", 10)
+    states = {k["id"]: k for k in keys(b)}
+    check(states[key["id"]]["revoke_time"] and states[short["id"]]["expire_time"], states)
+
+
+def a_token_file_is_read_and_an_empty_or_missing_one_refused(b):
+    path = f"{b.state}/token"
+    with open(path, "w", encoding="ascii") as f:
+        f.write(make(b)["secret"] + "\n")
+    allowed(stockade(b, "ls", "--token-file", path, address=tcp(b)))
+    refused(stockade(b, "ls", "--token-file", path + "x"), "No such file")
+    with open(path, "w", encoding="ascii"):
+        pass
+    refused(stockade(b, "ls", "--token-file", path), "empty")
+
+
+def keys_outlast_kill_9(b):
+    key, revoked = make(b), make(b)
+    allowed(stockade(b, "key", "revoke", revoked["id"]))
+    last = make(b)  # the answer means that it is on the disk
+    b.kill()
+    b.start()
+    for one in (key, last):
+        allowed(stockade(b, "info", token=one["secret"], address=tcp(b)))
+    refused(stockade(b, "info", token=revoked["secret"]), "revoked")
+
+
+def a_backup_is_a_database_that_a_broker_can_start_with(b):
+    os.mkdir(f"{b.folder}/out")
+    os.chmod(f"{b.folder}/out", 0o777)
+    refused(stockade(b, "admin", "backup", f"{b.folder}/out/x.db", uid=4001), "admin.write")
+    check(os.listdir(f"{b.folder}/out") == [], "nothing is left")
+    before = make(b)
+    path = f"{b.state}/backup.db"
+    allowed(stockade(b, "admin", "backup", path))
+    check(stat.S_IMODE(os.stat(path).st_mode) == 0o600, "closed to others")
+    after = make(b)
+    b.kill()
+    owner = os.stat(f"{b.state}/state/stockade.db")
+    for name in os.listdir(f"{b.state}/state"):
+        os.remove(f"{b.state}/state/{name}")
+    os.rename(path, f"{b.state}/state/stockade.db")
+    os.chown(f"{b.state}/state/stockade.db", owner.st_uid, owner.st_gid)
+    b.start()
+    allowed(stockade(b, "info", token=before["secret"]))
+    refused(stockade(b, "info", token=after["secret"]), "no such key")
+
+
+def main():
+    with Broker("--listen", "tcp://127.0.0.1:0", config=CONFIG) as b:
+        status = run_cases([a_call_over_tcp_needs_a_credential,
+                            a_key_is_shown_once_and_only_its_hash_is_kept,
+                            a_key_has_its_tenant_and_at_most_the_rights_of_its_maker,
+                            what_is_not_yours_and_what_does_not_exist_get_the_same_answer,
+                            a_group_is_a_tenant_too_and_the_first_row_counts,
+                            a_revoked_or_expired_key_is_refused,
+                            a_token_file_is_read_and_an_empty_or_missing_one_refused,
+                            a_backup_is_a_database_that_a_broker_can_start_with,
+                            keys_outlast_kill_9,
+                            what_is_no_credential_is_refused_and_never_ignored], lambda case: case(b))
+    sys.exit(status)
+
+
+main()

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// server/access: API keys, refused credentials, and time.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include <cmocka.h>
+#include <sodium.h>
+
+#include "server/access/access.h"
+#include "server/access/failures.h"
+#include "server/access/keys.h"
+#include "server/base/log.h"
+#include "server/state/state.h"
+
+static struct {
+    char folder[64];
+    uv_loop_t loop;
+    struct state *state;
+    struct access_settings settings;
+    struct access *access;
+    struct principal root, peer;
+} it;
+
+static void
+open_all(void)
+{
+    struct err e;
+    assert_int_equal(uv_loop_init(&it.loop), 0);
+    assert_int_equal(state_open(it.folder, &it.state, &e), 0);
+    assert_int_equal(access_new(it.state, &it.settings, &it.access, &e), 0);
+    assert_int_equal(state_start(it.state, &it.loop, &e), 0);
+}
+
+static void
+close_all(void)
+{
+    state_close(it.state);
+    access_free(it.access);
+    (void)uv_run(&it.loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&it.loop), 0);
+}
+
+static int
+set_up(void **unused)
+{
+    (void)unused;
+    memset(&it, 0, sizeof it);
+    (void)snprintf(it.folder, sizeof it.folder, "/tmp/stockade-access-XXXXXX");
+    assert_non_null(mkdtemp(it.folder));
+    access_settings_default(&it.settings);
+    it.root = (struct principal){
+        .tenant = "uid:0", .proof = PROOF_PEER, .scopes = (UINT32_C(1) << SCOPES_N) - 1};
+    it.peer = (struct principal){.tenant = "tcp"};
+    open_all();
+    return 0;
+}
+
+static int
+tear_down(void **unused)
+{
+    char path[128];
+    (void)unused;
+    close_all();
+    (void)snprintf(path, sizeof path, "%s/stockade.db", it.folder);
+    (void)unlink(path);
+    return rmdir(it.folder);
+}
+
+struct answer {
+    bool came;
+    char id[64];
+    int32_t code;
+};
+
+static void
+on_key(void *cookie, const struct api_key *k, const struct err *e)
+{
+    struct answer *a = cookie;
+    a->came = true;
+    a->code = e != NULL ? e->code : 0;
+    if (k != NULL)
+        (void)snprintf(a->id, sizeof a->id, "%s", k->id);
+}
+
+static void
+never(uv_timer_t *t)
+{
+    (void)t;
+    fail_msg("no answer came");
+}
+
+static void
+wait_for(const struct answer *a)
+{
+    uv_timer_t alive; // the state keeps no loop alive
+    assert_int_equal(uv_timer_init(&it.loop, &alive), 0);
+    assert_int_equal(uv_timer_start(&alive, never, 20000, 0), 0);
+    while (!a->came)
+        (void)uv_run(&it.loop, UV_RUN_ONCE);
+    uv_close((uv_handle_t *)&alive, NULL);
+    (void)uv_run(&it.loop, UV_RUN_NOWAIT);
+}
+
+static struct answer
+make(const struct key_wanted *w, char text[KEY_TEXT])
+{
+    struct answer a = {0};
+    struct key_op *op = NULL;
+    struct err e;
+    assert_int_equal(key_create(it.access, w, text, on_key, &a, &op, &e), 0);
+    wait_for(&a);
+    assert_int_equal(a.code, 0);
+    return a;
+}
+
+static int32_t
+check(const char *text, struct principal *out)
+{
+    struct err e;
+    return access_check(it.access, &it.peer, text, out, &e) == 0 ? 0 : e.code;
+}
+
+static void
+a_key_has_at_most_the_rights_of_its_maker(void **unused)
+{
+    (void)unused;
+    const struct principal maker = {.tenant = "team", .scopes = UINT32_C(1) << SCOPE_SANDBOX_READ};
+    struct key_wanted w = {
+        .tenant = "team", .label = "", .maker = &maker, .scopes = UINT32_C(1) << SCOPE_PROCESS_RUN};
+    char text[KEY_TEXT];
+    struct key_op *op = NULL;
+    struct err e;
+    assert_true(key_create(it.access, &w, text, on_key, NULL, &op, &e) < 0);
+    assert_int_equal(e.code, ERR_PERMISSION_DENIED);
+    assert_string_equal(e.subject, "process.run");
+    w.tenant = "*";
+    w.scopes = 0;
+    assert_true(key_create(it.access, &w, text, on_key, NULL, &op, &e) < 0);
+    assert_int_equal(e.code, ERR_INVALID_ARGUMENT);
+}
+
+static void
+nobody_can_use_a_key_before_it_is_on_the_disk(void **unused)
+{
+    struct principal who;
+    struct answer a = {0};
+    struct key_op *op = NULL;
+    struct err e;
+    char text[KEY_TEXT];
+    const struct key_wanted w = {.tenant = "team", .label = "", .maker = &it.root};
+    (void)unused;
+    assert_int_equal(key_create(it.access, &w, text, on_key, &a, &op, &e), 0);
+    assert_int_equal(check(text, &who), ERR_UNAUTHENTICATED);
+    assert_null(key_next(it.access, NULL));
+    wait_for(&a);
+    assert_int_equal(check(text, &who), 0);
+    assert_string_equal(who.tenant, "team");
+    assert_int_equal(who.proof, PROOF_KEY);
+    assert_false(principal_has(&who, SCOPE_KEY_WRITE));
+    assert_false(principal_has(&who, SCOPE_ADMIN_WRITE));
+    assert_true(principal_has(&who, SCOPE_PROCESS_RUN));
+}
+
+static void
+each_bit_of_a_key_counts(void **unused)
+{
+    struct principal who;
+    char text[KEY_TEXT];
+    const struct key_wanted w = {.tenant = "team", .label = "", .maker = &it.root, .e2b = true};
+    (void)unused;
+    it.settings.failures_per_minute = 1000;
+    (void)make(&w, text);
+    for (size_t i = 0; i < KEY_TEXT - 1; i++) {
+        const char held = text[i];
+        text[i] = held == 'a' ? 'b' : 'a';
+        assert_int_equal(check(text, &who), ERR_UNAUTHENTICATED);
+        text[i] = held;
+    }
+    assert_int_equal(check(text, &who), 0);
+}
+
+static void
+a_revoked_key_is_refused_at_once_and_after_a_restart(void **unused)
+{
+    struct principal who;
+    struct answer revoked = {0};
+    struct key_op *op = NULL;
+    struct err e;
+    char text[KEY_TEXT], kept[KEY_TEXT];
+    const struct key_wanted w = {.tenant = "team", .label = "x", .maker = &it.root};
+    (void)unused;
+    const struct answer made = make(&w, text);
+    (void)make(&w, kept);
+    assert_true(key_revoke(it.access, "other", made.id, on_key, &revoked, &op, &e) < 0);
+    assert_int_equal(e.code, ERR_NOT_FOUND);
+    assert_int_equal(key_revoke(it.access, "team", made.id, on_key, &revoked, &op, &e), 0);
+    assert_int_equal(check(text, &who), ERR_UNAUTHENTICATED);
+    wait_for(&revoked);
+    close_all();
+    open_all();
+    assert_int_equal(check(text, &who), ERR_UNAUTHENTICATED);
+    assert_int_equal(check(kept, &who), 0);
+}
+
+static void
+a_peer_with_too_many_refusals_waits_and_a_valid_key_does_not(void **unused)
+{
+    struct principal who;
+    struct err e;
+    char text[KEY_TEXT];
+    const struct key_wanted w = {.tenant = "team", .label = "", .maker = &it.root};
+    (void)unused;
+    it.settings.failures_per_minute = 3;
+    (void)make(&w, text);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(check("stk_0000000000000000000000000000000000000000", &who),
+                         ERR_UNAUTHENTICATED);
+    assert_true(access_check(it.access, &it.peer, "x", &who, &e) < 0);
+    assert_int_equal(e.code, ERR_RESOURCE_EXHAUSTED);
+    assert_string_equal(e.reason, "CREDENTIAL_FAILURES");
+    assert_int_equal(check(text, &who), 0);
+    const struct principal other = {.tenant = "uid:7"};
+    assert_true(access_check(it.access, &other, "x", &who, &e) < 0);
+    assert_int_equal(e.code, ERR_UNAUTHENTICATED);
+}
+
+static void
+refusals_are_forgotten_with_time(void **unused)
+{
+    static struct failures f;
+    const uint64_t second = UINT64_C(1000000000);
+    const struct err why = {.text = "x"};
+    uint64_t wait_ms = 0, now = 100 * second;
+    (void)unused;
+    log_setup(-1, LOG_ERROR, false);
+    for (int i = 0; i < 60; i++)
+        failures_add(&f, "p", 60, now, &why);
+    assert_true(failures_full(&f, "p", 60, now, &wait_ms));
+    assert_in_range(wait_ms, 900, 1100);
+    assert_false(failures_full(&f, "p", 60, now + 2 * second, &wait_ms));
+    assert_false(failures_full(&f, "q", 60, now, &wait_ms));
+    assert_false(failures_full(&f, "p", 60, now + 60 * second, &wait_ms));
+}
+
+static void
+time_goes_on_when_the_clock_of_the_host_is_set_back(void **unused)
+{
+    const struct access_clock start = {.wall_ms = 1000000, .boot_ms = 500};
+    const struct access_clock usual = {.wall_ms = 1060000, .boot_ms = 60500};
+    const struct access_clock back = {.wall_ms = 1000, .boot_ms = 120500};
+    const struct access_clock forward = {.wall_ms = 9000000, .boot_ms = 180500};
+    const struct access_clock corrected = {.wall_ms = 1240000, .boot_ms = 240500};
+    (void)unused;
+    assert_int_equal(access_time_ms(&start, &usual), 1060000);
+    assert_int_equal(access_time_ms(&start, &back), 1120000);
+    assert_int_equal(access_time_ms(&start, &forward), 9000000);
+    assert_int_equal(access_time_ms(&start, &corrected), 1240000);
+}
+
+int
+main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(a_key_has_at_most_the_rights_of_its_maker),
+        TEST(nobody_can_use_a_key_before_it_is_on_the_disk),
+        TEST(each_bit_of_a_key_counts),
+        TEST(a_revoked_key_is_refused_at_once_and_after_a_restart),
+        TEST(a_peer_with_too_many_refusals_waits_and_a_valid_key_does_not),
+        TEST(refusals_are_forgotten_with_time),
+        TEST(time_goes_on_when_the_clock_of_the_host_is_set_back),
+    };
+    return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+}
