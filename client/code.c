@@ -40,6 +40,15 @@ context_from(void *out, struct arena *a, const ProtobufCMessage *from)
     return true;
 }
 
+// Three responses have the same form: one context.
+#define IS_LIKE_CREATE(type)                                                                       \
+    _Static_assert(sizeof(type) == sizeof(Stockade__V1__CreateContextResponse) &&                  \
+                       offsetof(type, context) ==                                                  \
+                           offsetof(Stockade__V1__CreateContextResponse, context),                 \
+                   "a response with one context")
+IS_LIKE_CREATE(Stockade__V1__RestoreContextResponse);
+IS_LIKE_CREATE(Stockade__V1__ForkContextResponse);
+
 static bool
 created_from(void *to, struct arena *a, const ProtobufCMessage *from)
 {
@@ -140,6 +149,117 @@ stockade_context_delete(struct stockade *s, const char *context, struct stockade
     m.context_id = context;
     return invoke_empty(s, SERVICE "DeleteContext", &m.base,
                         &stockade__v1__delete_context_response__descriptor, e);
+}
+
+// ---- live state
+
+static bool
+checkpoint_from(void *out, struct arena *a, const ProtobufCMessage *from)
+{
+    (void)a;
+    static const Stockade__V1__Checkpoint nothing = STOCKADE__V1__CHECKPOINT__INIT;
+    const Stockade__V1__Checkpoint *m =
+        from != NULL ? (const Stockade__V1__Checkpoint *)from : &nothing;
+    *(struct stockade_checkpoint *)out = (struct stockade_checkpoint){
+        .name = m->name,
+        .sandbox_id = m->sandbox_id,
+        .context_id = m->context_id,
+        .language = m->language,
+        .execution_count = m->execution_count,
+        .memory_bytes = m->memory_bytes,
+        .created_ms = time_from(m->create_time),
+        .lost = m->lost,
+    };
+    return true;
+}
+
+static bool
+kept_from(void *to, struct arena *a, const ProtobufCMessage *from)
+{
+    const Stockade__V1__Checkpoint *m =
+        ((const Stockade__V1__CheckpointContextResponse *)from)->checkpoint;
+    return checkpoint_from(to, a, m != NULL ? &m->base : NULL);
+}
+
+static bool
+checkpoints_from(void *out, struct arena *a, const ProtobufCMessage *from)
+{
+    const Stockade__V1__ListCheckpointsResponse *m =
+        (const Stockade__V1__ListCheckpointsResponse *)from;
+    struct stockade_checkpoints *to = out;
+    return LIST_FROM(to->items, to->n, a, m->checkpoints, m->n_checkpoints, checkpoint_from);
+}
+
+int
+stockade_context_checkpoint(struct stockade *s, const char *context, const char *name,
+                            const struct stockade_checkpoint **out, struct stockade_error *e)
+{
+    Stockade__V1__CheckpointContextRequest m = STOCKADE__V1__CHECKPOINT_CONTEXT_REQUEST__INIT;
+    m.context_id = context;
+    if (name != NULL)
+        m.name = name;
+    const struct invocation i = {.method = SERVICE "CheckpointContext",
+                                 .request = &m.base,
+                                 .response = &stockade__v1__checkpoint_context_response__descriptor,
+                                 .size = sizeof **out,
+                                 .read = kept_from};
+    return invoke(s, &i, out, e);
+}
+
+int
+stockade_context_restore(struct stockade *s, const char *context, const char *checkpoint,
+                         const struct stockade_context **out, struct stockade_error *e)
+{
+    Stockade__V1__RestoreContextRequest m = STOCKADE__V1__RESTORE_CONTEXT_REQUEST__INIT;
+    m.context_id = context;
+    m.checkpoint = checkpoint;
+    const struct invocation i = {.method = SERVICE "RestoreContext",
+                                 .request = &m.base,
+                                 .response = &stockade__v1__restore_context_response__descriptor,
+                                 .size = sizeof **out,
+                                 .read = created_from};
+    return invoke(s, &i, out, e);
+}
+
+int
+stockade_context_fork(struct stockade *s, const char *context, const char *checkpoint,
+                      const struct stockade_context **out, struct stockade_error *e)
+{
+    Stockade__V1__ForkContextRequest m = STOCKADE__V1__FORK_CONTEXT_REQUEST__INIT;
+    m.context_id = context;
+    if (checkpoint != NULL)
+        m.checkpoint = checkpoint;
+    const struct invocation i = {.method = SERVICE "ForkContext",
+                                 .request = &m.base,
+                                 .response = &stockade__v1__fork_context_response__descriptor,
+                                 .size = sizeof **out,
+                                 .read = created_from};
+    return invoke(s, &i, out, e);
+}
+
+int
+stockade_checkpoint_list(struct stockade *s, const char *sandbox,
+                         const struct stockade_checkpoints **out, struct stockade_error *e)
+{
+    Stockade__V1__ListCheckpointsRequest m = STOCKADE__V1__LIST_CHECKPOINTS_REQUEST__INIT;
+    m.sandbox_id = sandbox;
+    const struct invocation i = {.method = SERVICE "ListCheckpoints",
+                                 .request = &m.base,
+                                 .response = &stockade__v1__list_checkpoints_response__descriptor,
+                                 .size = sizeof **out,
+                                 .read = checkpoints_from};
+    return invoke(s, &i, out, e);
+}
+
+int
+stockade_checkpoint_delete(struct stockade *s, const char *sandbox, const char *name,
+                           struct stockade_error *e)
+{
+    Stockade__V1__DeleteCheckpointRequest m = STOCKADE__V1__DELETE_CHECKPOINT_REQUEST__INIT;
+    m.sandbox_id = sandbox;
+    m.name = name;
+    return invoke_empty(s, SERVICE "DeleteCheckpoint", &m.base,
+                        &stockade__v1__delete_checkpoint_response__descriptor, e);
 }
 
 // ---- cells

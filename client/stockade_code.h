@@ -121,6 +121,45 @@ STOCKADE_API int stockade_context_interrupt(struct stockade *s, const char *cont
 STOCKADE_API int stockade_context_delete(struct stockade *s, const char *context,
                                          struct stockade_error *e);
 
+// ---- live state
+
+// The live state of a python context at one moment.
+struct stockade_checkpoint {
+    const char *name; // unique in its sandbox
+    const char *sandbox_id, *context_id;
+    const char *language;
+    uint32_t execution_count;
+    uint64_t memory_bytes; // private memory at that moment: the most that it costs
+    int64_t created_ms;    // since 1970
+    const char *lost;      // why it cannot be used any more, or ""
+};
+
+struct stockade_checkpoints {
+    const struct stockade_checkpoint *items; // oldest first
+    size_t n;
+};
+
+// Keeps the live state of a context. name NULL: the broker makes one. STOCKADE_FAILED_PRECONDITION with the reason LIVE_STATE:
+// the context holds something that cannot be kept, and e->text says what.
+STOCKADE_API int stockade_context_checkpoint(struct stockade *s, const char *context,
+                                             const char *name,
+                                             const struct stockade_checkpoint **out,
+                                             struct stockade_error *e);
+// Gives a context the state of a checkpoint of its sandbox; its own state is lost. out may be NULL.
+STOCKADE_API int stockade_context_restore(struct stockade *s, const char *context,
+                                          const char *checkpoint,
+                                          const struct stockade_context **out,
+                                          struct stockade_error *e);
+// Makes a context with the state of a checkpoint, or (NULL) of the context itself.
+STOCKADE_API int stockade_context_fork(struct stockade *s, const char *context,
+                                       const char *checkpoint, const struct stockade_context **out,
+                                       struct stockade_error *e);
+STOCKADE_API int stockade_checkpoint_list(struct stockade *s, const char *sandbox,
+                                          const struct stockade_checkpoints **out,
+                                          struct stockade_error *e);
+STOCKADE_API int stockade_checkpoint_delete(struct stockade *s, const char *sandbox,
+                                            const char *name, struct stockade_error *e);
+
 #ifdef __cplusplus
 }
 #endif

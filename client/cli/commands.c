@@ -372,6 +372,13 @@ static const struct option_row code_only[] = {
     {0},
 };
 
+static const struct option_row checkpoint_only[] = {
+    {"context", 0, OPTION_TEXT, AT(context), "ID",
+     "with create, restore and fork: this context (default: the sandbox's default one of python)",
+     NULL},
+    {0},
+};
+
 #define GROUPS(...) ((const struct option_row *const[]){__VA_ARGS__, options_common, NULL})
 #define NO_GROUPS   ((const struct option_row *const[]){options_common, NULL})
 
@@ -393,6 +400,9 @@ const struct command commands[] = {
      true, cli_code},
     {"repl", "run cells that are typed at a prompt", "[OPTION]...", repl_details,
      GROUPS(code_kind, sandbox_limits, network), OPERAND_NONE, 0, 0, false, false, cli_repl},
+    {"checkpoint", "keep the variables of python, go back to them, and fork them",
+     "[OPTION]... ACTION SANDBOX [NAME]", checkpoint_details, GROUPS(checkpoint_only),
+     OPERAND_CHECKPOINT, 1, 3, false, false, cli_checkpoint},
     {"ls", "list your sandboxes", "[OPTION]...", NULL, GROUPS(list_only), OPERAND_NONE, 0, 0, false,
      false, cli_ls},
     {"get", "show one sandbox", "[OPTION]... SANDBOX", NULL, NO_GROUPS, OPERAND_SANDBOX, 1, 1,

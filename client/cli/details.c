@@ -26,6 +26,20 @@ const char repl_details[] =
     "stockade code.\n\n"
     "Example: stockade repl --sandbox notebook";
 
+const char checkpoint_details[] =
+    "A checkpoint holds the memory of a python interpreter between two cells: its variables, modules, "
+    "folder, environment and open files with their positions. Files themselves are not part of it: "
+    "see 'stockade help snapshot'. It is a fork of the interpreter inside the sandbox, and its memory "
+    "counts to the sandbox's limits; a sandbox has at most 8. It ends with the sandbox, and with "
+    "snapshots and restores of its files.\n\n"
+    "What a fork cannot carry is refused, with the reason: threads, child processes, connections, "
+    "pipes, files without a name or with a lock, shared memory, timers, tasks of the event loop; and "
+    "bash and javascript. Memory never goes to another sandbox.\n\n"
+    "Actions: create SANDBOX [NAME] prints the name; ls SANDBOX; restore SANDBOX NAME, the variables of "
+    "now are lost; fork SANDBOX [NAME] makes a context with the variables of a checkpoint, or of now, "
+    "and prints its id for --context of other commands; rm SANDBOX NAME.\n\n"
+    "Example: stockade checkpoint create notebook before; stockade checkpoint restore notebook before";
+
 const char run_details[] =
     "The job reads your stdin and writes to your stdout and stderr; the command exits with the exit "
     "code of the job. The template sets the limits that you omit.\n\n"

@@ -256,6 +256,20 @@ offer_snapshots(const struct offers *o, const struct line *l)
 }
 
 static void
+offer_checkpoints(const struct offers *o, const struct line *l)
+{
+    static const char *const actions[][2] = {
+        {"create", "keep the variables"},       {"ls", "list the checkpoints of a sandbox"},
+        {"restore", "go back to a checkpoint"}, {"fork", "make a context with the same variables"},
+        {"rm", "delete a checkpoint"},
+    };
+    if (l->operands == 1)
+        ask_broker(o, offer_sandboxes);
+    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
+        offer(o, actions[i][0], actions[i][1]);
+}
+
+static void
 offer_template_actions(const struct offers *o, const struct line *l)
 {
     static const char *const actions[][2] = {
@@ -352,6 +366,8 @@ offer_operand(const struct offers *o, const struct line *l)
         offer_profiles(o, l);
     else if (c->operand == OPERAND_SNAPSHOT)
         offer_snapshots(o, l);
+    else if (c->operand == OPERAND_CHECKPOINT)
+        offer_checkpoints(o, l);
     else if (c->operand == OPERAND_TEMPLATE)
         offer_template_actions(o, l);
     else if (c->operand == OPERAND_KEY)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// stockade.v1.CodeService: translation between its messages and server/code/context.h. The stream of RunCode: code_stream.c.
+// stockade.v1.CodeService: translation between its messages and server/code/context.h. The stream of RunCode: code_stream.c; live state: live.c.
 #include "api.h"
 
 #include "server/base/server.h"
@@ -8,9 +8,10 @@
 #include "stockade/v1/code_service.pb-c.h"
 #include "code_stream.h"
 #include "convert.h"
+#include "live.h"
 
-static Stockade__V1__CodeContext *
-to_message(struct arena *a, const struct context *c)
+Stockade__V1__CodeContext *
+code_context_message(struct arena *a, const struct context *c)
 {
     struct context_view v;
     Stockade__V1__CodeContext *m = wire_make(a, &stockade__v1__code_context__descriptor);
@@ -50,7 +51,7 @@ create(struct server *s, struct call *c, const ProtobufCMessage *req)
         call_fail(c, &e);
         return;
     }
-    answer.context = to_message(a, made);
+    answer.context = code_context_message(a, made);
     if (answer.context == NULL)
         convert_no_memory(c);
     else
@@ -70,7 +71,7 @@ add(void *cookie, const struct context *c)
     struct page_of_contexts *p = cookie;
     if (p->n == CONTEXTS_OF_SANDBOX)
         return;
-    p->list[p->n] = to_message(p->arena, c);
+    p->list[p->n] = code_context_message(p->arena, c);
     p->full |= p->list[p->n] == NULL;
     p->n++;
 }
@@ -152,6 +153,15 @@ const struct call_method code_methods[] = {
     METHOD("RestartContext", restart_context_request, restart_context_response, restart),
     METHOD("InterruptContext", interrupt_context_request, interrupt_context_response, interrupt),
     METHOD("DeleteContext", delete_context_request, delete_context_response, delete_it),
+    METHOD("CheckpointContext", checkpoint_context_request, checkpoint_context_response,
+           live_checkpoint_context),
+    METHOD("ListCheckpoints", list_checkpoints_request, list_checkpoints_response,
+           live_list_checkpoints),
+    METHOD("DeleteCheckpoint", delete_checkpoint_request, delete_checkpoint_response,
+           live_delete_checkpoint),
+    METHOD("RestoreContext", restore_context_request, restore_context_response,
+           live_restore_context),
+    METHOD("ForkContext", fork_context_request, fork_context_response, live_fork_context),
     METHOD("RunCode", run_code_request, run_code_response, code_run_stream),
     {0},
 };

@@ -159,6 +159,8 @@
     COUNTER(TENANT_DENIALS, NUMBER, TENANT, NONE, "stockade_tenant_denials_total",                 \
             "Operations of sandboxes that were refused, by tenant.")                               \
     GAUGE(CONTEXTS, NUMBER, NONE, "stockade_contexts", "Contexts of interpreters.")                \
+    GAUGE(CHECKPOINTS, NUMBER, NONE, "stockade_checkpoints",                                       \
+          "Checkpoints of the live state of contexts.")                                            \
     COUNTER(INTERPRETERS_STARTED, NUMBER, NONE, NONE, "stockade_interpreters_started_total",       \
             "Interpreters of contexts that were started by executing them.")                       \
     COUNTER(INTERPRETERS_FORKED, NUMBER, NONE, NONE, "stockade_interpreters_forked_total",         \

@@ -204,7 +204,7 @@ static void
 start_kernel(struct context *c)
 {
     struct err e;
-    if (context_start(c, &e) == 0)
+    if (context_start(c, NULL, &e) == 0)
         return;
     const struct code_end end = {.status = CODE_CRASHED, .lost = true, .reason = e.text};
     refuse_all(c, &end);
@@ -331,7 +331,7 @@ step(struct context *c)
         on_kernel_over(c);
         return true;
     }
-    if (c->current != NULL || c->waiting_n == 0)
+    if (c->current != NULL || c->waiting_n == 0 || c->op != NULL)
         return false;
     if (c->state == CONTEXT_DOWN)
         start_kernel(c);
@@ -367,6 +367,12 @@ on_later(void *cookie)
     cell_pump(c);
 }
 
+void
+cell_pump_soon(struct context *c, uint64_t ms)
+{
+    (void)loop_timer_start(loop_of(c), &c->later, ms, on_later, c);
+}
+
 int
 context_run(struct context *c, const char *text, uint64_t timeout_ms, uint64_t arrived_ns,
             const struct code_sink *sink, struct code_run **out, struct err *e)
@@ -392,10 +398,9 @@ context_run(struct context *c, const char *text, uint64_t timeout_ms, uint64_t a
     list_append(&c->waiting, &r->node);
     c->waiting_n++;
     *out = r;
-    if (c->current == NULL && c->state == CONTEXT_IDLE && !c->dying)
+    if (c->current == NULL && c->state == CONTEXT_IDLE && !c->dying && c->op == NULL)
         begin(c);
-    uint64_t ms = c->state == CONTEXT_DOWN ? 0 : BEGIN_MS;
-    (void)loop_timer_start(loop_of(c), &c->later, ms, on_later, c);
+    cell_pump_soon(c, c->state == CONTEXT_DOWN ? 0 : BEGIN_MS);
     return 0;
 }
 
@@ -423,14 +428,24 @@ code_run_abandon(struct code_run *r)
 }
 
 void
-cell_cancel_all(struct context *c, const char *reason)
+cell_cancel_current(struct context *c, const char *reason)
 {
     struct code_end end = {.status = CODE_CANCELLED, .lost = true, .reason = reason};
+    bool before = c->pumping;
     c->pumping = true; // events must not lead back here
     if (c->current != NULL) {
         cell_bill(c->current, &end);
         finish(c, &end);
     }
+    c->pumping = before;
+}
+
+void
+cell_cancel_all(struct context *c, const char *reason)
+{
+    const struct code_end end = {.status = CODE_CANCELLED, .lost = true, .reason = reason};
+    c->pumping = true;
+    cell_cancel_current(c, reason);
     refuse_all(c, &end);
     c->pumping = false;
 }

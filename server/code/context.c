@@ -18,6 +18,7 @@
 #include "server/sandbox/command.h"
 #include "server/sandbox/observers.h"
 #include "server/sandbox/sandbox.h"
+#include "image.h"
 #include "stockade/v1/process_service.pb-c.h"
 #include "zygote.h"
 
@@ -48,6 +49,7 @@ static void
 context_free(struct context *c)
 {
     context_down(c);
+    live_context_gone(c);
     loop_timer_stop(&c->burst_timer);
     loop_timer_stop(&c->later);
     loop_timer_stop(&c->limit);
@@ -86,6 +88,7 @@ on_deleting(void *cookie, struct sandbox *s, const struct err *why)
         c->sandbox = NULL;
         (void)loop_timer_start(all->srv->loop, &c->gone, 0, on_gone, c);
     }
+    live_sandbox_gone(all, s);
 }
 
 static const char *const status_names[] = {
@@ -100,6 +103,8 @@ contexts_new(struct server *srv)
         return NULL;
     all->srv = srv;
     list_init(&all->list);
+    list_init(&all->checkpoints);
+    list_init(&all->ops);
     for (uint32_t i = 0; i < sizeof status_names / sizeof status_names[0]; i++)
         metrics_name_value(METRIC_BY_STATUS, i, status_names[i]);
     const struct observer o = {.cookie = all, .deleting = on_deleting};
@@ -118,6 +123,7 @@ contexts_free(struct contexts *all)
         cell_cancel_all(c, SANDBOX_BROKER_STOPS);
         context_free(c);
     }
+    live_end(all);
     free(all);
 }
 
@@ -195,48 +201,71 @@ sent(int r, const struct err *e)
     return r < 0 && e->code == ERR_UNAVAILABLE ? 0 : r;
 }
 
-// Its interpreter: the spare of its sandbox's zygote, which is ready now, or a new one, which gets its program first.
+// Starts an interpreter, which gets its program first.
 static int
-start_job(struct context *c, int link, struct err *e)
+start_new(struct context *c, const struct job_spec *spec, struct err *e)
+{
+    metrics_add(METRIC_INTERPRETERS_STARTED, 1);
+    int r = job_start(c->sandbox, spec, &c->job, e);
+    return r < 0 ? r
+                 : sent(kernel_link_send(&c->link, "program", 0, c->language->program,
+                                         c->language->program_n, e),
+                        e);
+}
+
+// Its interpreter has been forked, and is ready now.
+static void
+is_forked(struct context *c)
+{
+    metrics_add(METRIC_INTERPRETERS_FORKED, 1);
+    c->state = CONTEXT_IDLE;
+    cgstat_read(&c->sandbox->dirs, job_number(c->job), &c->billed);
+    kernel_link_hold(&c->link, true);
+}
+
+// Its interpreter: that of the image, or the spare of its sandbox's zygote, or a new one.
+static int
+start_job(struct context *c, int link, struct image *from, struct err *e)
 {
     struct arena *auto_arena a = arena_new(COMMAND_ARENA_MAX);
     int auto_close fd = link;
     struct job_spec spec;
-    if (a == NULL)
-        return err_sys(e, ENOMEM, "start an interpreter");
-    int r = fill_job(c, a, &spec, e);
+    int r = a == NULL ? err_sys(e, ENOMEM, "start an interpreter") : fill_job(c, a, &spec, e);
+    if (r < 0 && from != NULL)
+        image_close(from);
     if (r < 0)
         return r;
     spec.has_link = true;
     spec.link = take_fd(&fd);
     c->state = CONTEXT_STARTING;
-    if (!zygote_has(c->sandbox, c->language, &spec)) {
-        metrics_add(METRIC_INTERPRETERS_STARTED, 1);
-        r = job_start(c->sandbox, &spec, &c->job, e);
-        return r < 0 ? r
-                     : sent(kernel_link_send(&c->link, "program", 0, c->language->program,
-                                             c->language->program_n, e),
-                            e);
-    }
-    r = zygote_start_job(c->sandbox, &spec, !c->one_shot, &c->job, e);
+    if (from == NULL && !zygote_has(c->sandbox, c->language, &spec))
+        return start_new(c, &spec, e);
+    r = from != NULL ? image_become_job(from, &spec, &c->job, e)
+                     : zygote_start_job(c->sandbox, &spec, !c->one_shot, &c->job, e);
     if (r < 0)
         return r;
-    metrics_add(METRIC_INTERPRETERS_FORKED, 1);
-    c->state = CONTEXT_IDLE;
-    cgstat_read(&c->sandbox->dirs, job_number(c->job), &c->billed);
-    kernel_link_hold(&c->link, true);
-    return sent(send_setup(c, &spec, a, e), e);
+    is_forked(c);
+    return from != NULL ? 0 : sent(send_setup(c, &spec, a, e), e);
 }
 
-int
-context_start(struct context *c, struct err *e)
+// Its link and its job; `from` is freed.
+static int
+open_and_start(struct context *c, struct image *from, struct err *e)
 {
     int child = -1;
     if (c->sandbox == NULL)
-        return err_set(e, ERR_FAILED_PRECONDITION, "its sandbox was deleted");
-    int r = kernel_link_open(&c->link, c->all->srv->loop, on_frames, c, &child, e);
-    if (r == 0)
-        r = start_job(c, child, e);
+        (void)err_set(e, ERR_FAILED_PRECONDITION, "its sandbox was deleted");
+    else if (kernel_link_open(&c->link, c->all->srv->loop, on_frames, c, &child, e) == 0)
+        return start_job(c, child, from, e);
+    if (from != NULL)
+        image_close(from);
+    return err_errno(e);
+}
+
+int
+context_start(struct context *c, struct image *from, struct err *e)
+{
+    int r = open_and_start(c, from, e);
     if (r < 0) {
         if (c->job != NULL)
             job_cancel(c->job, e->text);
@@ -245,7 +274,7 @@ context_start(struct context *c, struct err *e)
         kernel_link_close(&c->link);
         return r;
     }
-    c->fresh = true;
+    c->fresh = from == NULL;
     c->dying = false;
     c->count = 0;
     c->stop = STOP_NONE;
@@ -256,6 +285,21 @@ context_start(struct context *c, struct err *e)
     job_follow(c->job, &c->output, 0, true);
     job_follow(c->job, &c->end, 0, true);
     return 0;
+}
+
+int
+context_replace(struct context *c, struct image *from, uint32_t count, struct err *e)
+{
+    static const char why[] = "its context was restored to a checkpoint";
+    struct job *job = c->job;
+    cell_cancel_current(c, why);
+    context_down(c);
+    if (job != NULL)
+        job_cancel(job, why);
+    int r = context_start(c, from, e);
+    if (r == 0)
+        c->count = count;
+    return r;
 }
 
 void
@@ -284,7 +328,10 @@ context_kill(struct context *c, enum code_stop why)
         return;
     c->stop = why;
     c->dying = true;
-    job_cancel(c->job, reasons[why]);
+    if (c->op != NULL)
+        live_kill_later(c, reasons[why]);
+    else
+        job_cancel(c->job, reasons[why]);
 }
 
 // ---- making and finding
@@ -310,8 +357,8 @@ copy_env(struct context *c, const struct context_spec *spec)
     return 0;
 }
 
-static int
-check_room(const struct contexts *all, const struct sandbox *s, struct err *e)
+int
+context_check_room(const struct contexts *all, const struct sandbox *s, struct err *e)
 {
     unsigned n = 0;
     for (struct list *it = all->list.next; it != &all->list; it = it->next)
@@ -323,22 +370,17 @@ check_room(const struct contexts *all, const struct sandbox *s, struct err *e)
     return r;
 }
 
-int
-context_create(struct contexts *all, struct sandbox *s, const struct context_spec *spec,
-               struct context **out, struct err *e)
+// Without an interpreter.
+static struct context *
+context_new(struct contexts *all, struct sandbox *s, const struct context_spec *spec,
+            const struct language *language, struct err *e)
 {
-    const struct language *language = language_find(spec->language);
     uint8_t bytes[ID_BYTES];
-    if (language == NULL)
-        return err_field(e, "language", "%s: not python, bash or javascript", spec->language);
-    int r = sandbox_check_running(s, e);
-    if (r == 0)
-        r = check_room(all, s, e);
-    if (r < 0)
-        return r;
     struct context *c = calloc(1, sizeof *c);
-    if (c == NULL)
-        return err_sys(e, ENOMEM, "make a context");
+    if (c == NULL) {
+        (void)err_sys(e, ENOMEM, "make a context");
+        return NULL;
+    }
     c->all = all;
     c->sandbox = s;
     c->language = language;
@@ -354,14 +396,60 @@ context_create(struct contexts *all, struct sandbox *s, const struct context_spe
     list_append(&all->list, &c->node);
     metrics_move(METRIC_CONTEXTS, 0, 1);
     c->workdir = strdup(spec->workdir[0] != '\0' ? spec->workdir : s->spec.template->workdir);
-    r = c->workdir == NULL || copy_env(c, spec) < 0 ? err_sys(e, ENOMEM, "make a context") : 0;
+    if (c->workdir != NULL && copy_env(c, spec) == 0)
+        return c;
+    (void)err_sys(e, ENOMEM, "make a context");
+    context_free(c);
+    return NULL;
+}
+
+int
+context_create(struct contexts *all, struct sandbox *s, const struct context_spec *spec,
+               struct context **out, struct err *e)
+{
+    const struct language *language = language_find(spec->language);
+    if (language == NULL)
+        return err_field(e, "language", "%s: not python, bash or javascript", spec->language);
+    int r = sandbox_check_running(s, e);
     if (r == 0)
-        r = context_start(c, e);
+        r = context_check_room(all, s, e);
+    if (r < 0)
+        return r;
+    struct context *c = context_new(all, s, spec, language, e);
+    if (c == NULL)
+        return err_errno(e);
+    r = context_start(c, NULL, e);
     if (r < 0)
         context_free(c);
     else
         *out = c;
     return r;
+}
+
+int
+context_of_image(const struct context *like, struct image *from, uint32_t count,
+                 struct context **out, struct err *e)
+{
+    const struct context_spec spec = {
+        .workdir = like->workdir, .env = like->envs, .env_n = like->env_n};
+    struct sandbox *s = like->sandbox;
+    struct context *c = NULL;
+    if (s == NULL)
+        (void)err_set(e, ERR_NOT_FOUND, "the sandbox was deleted");
+    else if (context_check_room(like->all, s, e) == 0)
+        c = context_new(like->all, s, &spec, like->language, e);
+    if (c == NULL) {
+        image_close(from);
+        return err_errno(e);
+    }
+    int r = context_start(c, from, e);
+    if (r < 0) {
+        context_free(c);
+        return r;
+    }
+    c->count = count;
+    *out = c;
+    return 0;
 }
 
 int

@@ -9,6 +9,8 @@
 #include "server/sandbox/cgstat.h"
 #include "server/sandbox/job.h"
 
+struct image;
+struct live_op;
 struct loop_timer;
 
 enum { BURST_MAX = OUTPUT_CHUNK_MAX };
@@ -65,6 +67,7 @@ struct context {
     struct loop_timer *burst_timer, *later, *limit, *again, *closed, *gone;
     uint32_t interrupts; // of the cell, to make it end
     bool pumping, pump_again;
+    struct live_op *op; // no cell begins before it has ended (live.h)
 };
 
 struct contexts {
@@ -72,14 +75,31 @@ struct contexts {
     struct idtable table;
     struct list list;
     unsigned observer;
+    struct list checkpoints, ops; // live.c
+    struct loop_timer *live_again;
 };
 
 // Ends the interpreter, for this reason, which the cell gets.
 void context_kill(struct context *c, enum code_stop why);
-// Starts an interpreter: DOWN to STARTING.
-int context_start(struct context *c, struct err *e);
+// Starts an interpreter: DOWN to STARTING. Or with an image, which it frees in any case: to IDLE.
+int context_start(struct context *c, struct image *from, struct err *e);
 // Forgets the interpreter that has ended.
 void context_down(struct context *c);
+
+// Gives it an interpreter with the memory of a READY image, after `count` cells, instead of the one that it has. Frees the image.
+int context_replace(struct context *c, struct image *from, uint32_t count, struct err *e);
+// Makes a context like another one with such an interpreter.
+int context_of_image(const struct context *like, struct image *from, uint32_t count,
+                     struct context **out, struct err *e);
+int context_check_room(const struct contexts *all, const struct sandbox *s, struct err *e);
+
+// live.c
+// Kills the interpreter when the operation of its context has ended, and keeps its link open until then.
+void live_kill_later(struct context *c, const char *why);
+void live_context_gone(struct context *c);
+void live_sandbox_gone(struct contexts *all, const struct sandbox *s);
+void live_end(struct contexts *all);
+void live_go_on(void *cookie); // the contexts
 
 // cell_output.c
 // 0: the sink has it, or nobody waits for it. -EAGAIN: not now.
@@ -103,6 +123,10 @@ void cell_end_by_frame(struct context *c, const struct kernel_frame *f, struct c
 
 // cell.c: does what can be done now: reads frames and output, sends events, begins the next cell.
 void cell_pump(struct context *c);
+// The same, later.
+void cell_pump_soon(struct context *c, uint64_t ms);
+// The running cell ends as cancelled.
+void cell_cancel_current(struct context *c, const char *reason);
 // All cells end as cancelled, without their remaining output.
 void cell_cancel_all(struct context *c, const char *reason);
 // Sends SIGINT until the running cell ends, and kills the interpreter after CONTEXT_GRACE_MS.

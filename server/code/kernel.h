@@ -11,6 +11,7 @@
 //     |             <- ready 0 0 1\n         |
 //     | setup 0 N\n<folder>\0<A=1>... ->     | instead of program and ready: of one that a zygote has forked (zygote.h)
 //     |   <- failed 0 N\n<why>               | the folder cannot be entered; it ends
+//     | fork 0 0\n, with a socket ->         | it forks a process, which answers on the socket (image.h)
 //     | run 7 N\n<the cell> ->               |
 //     |   <- stdout 7 N\n<bytes>             | and stderr; bash writes to descriptors 1 and 2 instead
 //     |   <- result 7 N m+. MIME\n<bytes>    | m: of the last expression, d: displayed; +: more of this form; .: the last

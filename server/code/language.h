@@ -17,6 +17,7 @@ struct language {
     size_t program_n;
     // Instead of the last argument, to run it as a zygote (zygote.h). NULL: it cannot be one.
     const char *zygote;
+    bool forks; // its program can be forked with all of its memory (image.h)
 };
 
 // By name or alias; "" is python. NULL: not found.

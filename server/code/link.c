@@ -9,6 +9,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "proto/auto.h"
+#include "proto/fdpass.h"
 #include "server/base/loop.h"
 
 enum { IN_SIZE = KERNEL_HEAD_MAX + KERNEL_PAYLOAD_MAX };
@@ -133,6 +135,21 @@ kernel_link_send(struct kernel_link *l, const char *kind, uint64_t run, const vo
         return err_set(e, ERR_UNAVAILABLE, "the interpreter has ended");
     size_t done = sent > 0 ? (size_t)sent : 0;
     return done == part[0].iov_len + n ? 0 : keep_rest(l, part, done, e);
+}
+
+int
+kernel_link_send_fd(struct kernel_link *l, const char *kind, int fd, struct err *e)
+{
+    char head[KERNEL_HEAD_MAX];
+    int auto_close owned = fd;
+    if (l->fd < 0)
+        return err_set(e, ERR_UNAVAILABLE, "the interpreter has ended");
+    if (l->out_n > 0)
+        return err_set(e, ERR_RESOURCE_EXHAUSTED, "the interpreter does not read");
+    const size_t n = kernel_head(head, kind, 0, 0);
+    const struct fdpass m = {head, n, &owned, 1};
+    int r = fdpass_send(l->fd, &m, MSG_DONTWAIT);
+    return r < 0 ? err_set(e, ERR_UNAVAILABLE, "the interpreter has ended") : 0;
 }
 
 // Reads more bytes behind those that are not used yet. 1: some came.

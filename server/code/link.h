@@ -31,6 +31,9 @@ void kernel_link_close(struct kernel_link *l);
 int kernel_link_send(struct kernel_link *l, const char *kind, uint64_t run, const void *payload,
                      size_t n, struct err *e);
 
+// The same without a payload and with a descriptor, which is *owned* by this, also on failure. Nothing is queued.
+int kernel_link_send_fd(struct kernel_link *l, const char *kind, int fd, struct err *e);
+
 // The next frame; its payload is valid until the next call. 1: *out; 0: none now; -EPIPE: the kernel has closed it; other
 // negative, with *e: it broke the protocol.
 int kernel_link_next(struct kernel_link *l, struct kernel_frame *out, struct err *e);

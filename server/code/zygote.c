@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See zygote.h. A zygote exists until its process and its spare have ended. Its packets: to it `warm MODULES`, and `fork` with
-// the socket of the new spare; from it `warm WHAT FAILED`; from the spare, its pid.
+// the socket of the new spare; from it `warm WHAT FAILED`.
 #include "zygote.h"
 
 #include <errno.h>
@@ -13,6 +13,7 @@
 
 #include "proto/arena.h"
 #include "proto/auto.h"
+#include "image.h"
 #include "language.h"
 #include "server/base/log.h"
 #include "server/base/loop.h"
@@ -28,7 +29,6 @@ enum {
     FORK_AGAIN_MS = 20,  // after a spare was taken: its first cell runs now
     COMMAND_ARENA_MAX = 512 * 1024,
     FAILED_MAX = 240,
-    PID_MAX = 10, // digits
 };
 
 struct zygotes {
@@ -40,8 +40,9 @@ struct zygotes {
 struct zygote {
     struct zygotes *all;
     struct sandbox *sandbox;
-    struct agent *process, *spare; // NULL: it has ended, or was taken
-    bool spare_runs, network_off;
+    struct agent *process; // NULL: it has ended
+    struct image *spare;   // NULL: it has ended, or was taken
+    bool network_off;
     bool reported; // to the pool
     struct loop_timer *timer;
 };
@@ -68,27 +69,10 @@ settle(struct zygote *z)
 
 // ---- the spare
 
-static int
-// NOLINTNEXTLINE(readability-non-const-parameter): the type of agent_events.packet
-on_spare_packet(void *cookie, const void *bytes, size_t n, int *fd, struct err *e)
-{
-    struct zygote *z = cookie;
-    char text[PID_MAX + 1] = "";
-    (void)fd;
-    if (n == 0 || n > PID_MAX)
-        return err_set(e, ERR_INTERNAL, "the interpreter did not send its pid");
-    memcpy(text, bytes, n);
-    if (strspn(text, "0123456789") != n)
-        return err_set(e, ERR_INTERNAL, "the interpreter did not send its pid");
-    return agent_adopt(z->spare, (uint32_t)strtoul(text, NULL, 10), e);
-}
-
 static void
-on_spare_started(void *cookie)
+on_spare_ready(void *cookie)
 {
-    struct zygote *z = cookie;
-    z->spare_runs = true;
-    report(z, NULL);
+    report(cookie, NULL);
 }
 
 static void
@@ -96,20 +80,18 @@ on_spare_ended(void *cookie, const struct err *why)
 {
     struct zygote *z = cookie;
     z->spare = NULL;
-    z->spare_runs = false;
     report(z, why);
     settle(z);
 }
 
-static const struct agent_events spare_events = {
-    .started = on_spare_started, .packet = on_spare_packet, .ended = on_spare_ended};
+static const struct image_events spare_events = {.ready = on_spare_ready, .ended = on_spare_ended};
 
 static int
 fork_spare(struct zygote *z, struct err *e)
 {
     int theirs = -1;
-    int r = agent_fork(z->sandbox, &spare_events, z, &z->spare, &theirs, e);
-    return r < 0 ? r : agent_send(z->process, "fork", 4, theirs, e);
+    z->spare = image_new(z->sandbox, &spare_events, z, &theirs, e);
+    return z->spare == NULL ? err_errno(e) : agent_send(z->process, "fork", 4, theirs, e);
 }
 
 static void
@@ -319,8 +301,8 @@ bool
 zygote_has(const struct sandbox *s, const struct language *l, const struct job_spec *spec)
 {
     const struct zygote *z = s->zygote;
-    if (z == NULL || !z->spare_runs || z->all->language != l || !same_limits(s) ||
-        z->network_off != sandbox_network_is_off(s))
+    if (z == NULL || z->spare == NULL || !image_is_ready(z->spare) || z->all->language != l ||
+        !same_limits(s) || z->network_off != sandbox_network_is_off(s))
         return false;
     for (size_t i = 0; i < spec->env_n; i++)
         if (is_of_start(spec->env[i]) && !in_template(s->spec.template, spec->env[i]))
@@ -333,16 +315,11 @@ zygote_start_job(struct sandbox *s, struct job_spec *spec, bool again, struct jo
                  struct err *e)
 {
     struct zygote *z = s->zygote;
-    spec->agent = z->spare;
-    int r = job_start(s, spec, out, e);
-    if (r < 0) {
-        if (s->zygote == z && z->spare != NULL)
-            agent_close(z->spare);
-    }
+    struct image *spare = z->spare;
+    z->spare = NULL;
+    int r = image_become_job(spare, spec, out, e);
     if (s->zygote != z)
         return r;
-    z->spare = NULL;
-    z->spare_runs = false;
     if (again && z->process != NULL)
         (void)loop_timer_start(z->all->srv->loop, &z->timer, FORK_AGAIN_MS, on_fork_again, z);
     settle(z);

@@ -137,7 +137,8 @@ on_gone(void *owner, const struct err *why)
 {
     struct agent *a = owner;
     struct err unknown = {.code = ERR_OK};
-    kill_it(a, why->code == ERR_UNAVAILABLE ? &unknown : why);
+    bool reported = why->code == ERR_UNAVAILABLE && a->state != AGENT_FORKING; // by the guest
+    kill_it(a, reported ? &unknown : why);
 }
 
 static const struct packet_link_kind kind = {.process = "an agent program",

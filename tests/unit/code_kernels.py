@@ -19,7 +19,7 @@ PYTHON = ("import os;link=os.fdopen(3,'rb',65536);n=link.readline().split()[2];"
           "exec(compile(link.read(int(n)),'<kernel>','exec'),{'__name__':'stockade','link':link})")
 ZYGOTE = ("import os;n=os.fstat(4).st_size;t=os.pread(4,n,0);os.close(4);"
           "exec(compile(t,'<kernel>','exec'),{'__name__':'stockade','zygote':True})")
-PYTHON_PARTS = ["python.py", "python_display.py", "python_charts.py", "python_zygote.py"]
+PYTHON_PARTS = ["python.py", "python_display.py", "python_charts.py", "python_live.py", "python_zygote.py"]
 BASH = "IFS=' ' read -r -u 3 k r n;LC_ALL=C IFS= read -r -d '' -u 3 -N \"$n\" k;eval \"$k\""
 NODE = ("{let f=require('fs'),c=Buffer.alloc(1),h='';while(f.readSync(3,c),c[0]!==10)h+=c;let n=+h.split(' ')[2],"
         "b=Buffer.alloc(n),a=0;while(a<n)a+=f.readSync(3,b,a,n-a,null);new Function('require','process',b.toString())(require,process)}")
@@ -152,6 +152,7 @@ class Zygote:
         socket.send_fds(self.ours, [b"fork"], [theirs.fileno()])
         theirs.close()
         k = Kernel.__new__(Kernel)
+        assert control.recv(99).startswith(b"forked ")
         k.number, k.pid = 0, int(control.recv(20))
         k.ours, link = socket.socketpair()
         k.ours.settimeout(30)
@@ -201,6 +202,7 @@ class Forks(unittest.TestCase):
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         socket.send_fds(self.z.ours, [b"fork"], [theirs.fileno()])
         theirs.close()
+        self.assertTrue(control.recv(99).startswith(b"forked "))
         pid = int(control.recv(20))
         pidfd = os.pidfd_open(pid)
         control.close()

@@ -10,6 +10,8 @@ import { controlOf, controlOnly, defaultClient, OPTIONS } from "./jobs.js";
 import type { CallControl, FreshSandbox } from "./jobs.js";
 import { limitsMessage } from "./limits.js";
 import type { Limits } from "./limits.js";
+import { checkpointName, checkpointOf } from "./live.js";
+import type { Checkpoint } from "./live.js";
 import { networkOf } from "./network.js";
 import { billOf } from "./result.js";
 import type { Bill } from "./result.js";
@@ -346,6 +348,33 @@ export class Context {
   /** Stops the running cell, as ^C does; its variables stay. Rejects with NotFoundError. */
   async interrupt(options: CallControl = {}): Promise<void> {
     await this.#client.unary(CodeService.method.interruptContext, { contextId: this.id }, controlOnly(options));
+  }
+
+  /**
+   * Keeps the variables of a python context; no cell may run in it meanwhile. Rejects with FailedPreconditionError if
+   * it holds something that cannot be kept, such as a thread or a connection (the text says what), and with
+   * ResourceExhaustedError if there are too many checkpoints, or they have too much memory.
+   */
+  async checkpoint(name = "", options: CallControl = {}): Promise<Checkpoint> {
+    const request = { contextId: this.id, name };
+    const answer = await this.#client.unary(CodeService.method.checkpointContext, request, controlOnly(options));
+    return checkpointOf(answer.checkpoint);
+  }
+
+  /**
+   * Goes back to a checkpoint of its sandbox. The variables of now are lost. Rejects with NotFoundError,
+   * FailedPreconditionError (the checkpoint is lost).
+   */
+  async restore(checkpoint: Checkpoint | string, options: CallControl = {}): Promise<void> {
+    const request = { contextId: this.id, checkpoint: checkpointName(checkpoint) };
+    await this.#client.unary(CodeService.method.restoreContext, request, controlOnly(options));
+  }
+
+  /** Makes a context with the variables of a checkpoint; undefined: with those of now. Rejects like `checkpoint`. */
+  async fork(checkpoint?: Checkpoint | string, options: CallControl = {}): Promise<Context> {
+    const request = { contextId: this.id, checkpoint: checkpoint === undefined ? "" : checkpointName(checkpoint) };
+    const { context } = await this.#client.unary(CodeService.method.forkContext, request, controlOnly(options));
+    return new Context(this.#client, contextInfo(context));
   }
 
   /**

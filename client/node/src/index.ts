@@ -39,6 +39,7 @@ export type {
   StartOptions,
 } from "./jobs.js";
 export type { Limits, LimitsInForce } from "./limits.js";
+export type { Checkpoint } from "./live.js";
 export type { Network, NetworkPolicy } from "./network.js";
 export { Process } from "./process.js";
 export type { Stdin, TerminalSize } from "./process.js";

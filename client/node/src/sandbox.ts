@@ -12,6 +12,8 @@ import { Files } from "./files.js";
 import { Forward } from "./forward.js";
 import type { ForwardOptions } from "./forward.js";
 import { CodeService } from "./gen/stockade/v1/code_service_pb.js";
+import { checkpointName, checkpointOf } from "./live.js";
+import type { Checkpoint } from "./live.js";
 import { ProcessService } from "./gen/stockade/v1/process_service_pb.js";
 import { SandboxService } from "./gen/stockade/v1/sandbox_service_pb.js";
 import type { Sandbox as SandboxMessage } from "./gen/stockade/v1/sandbox_service_pb.js";
@@ -245,6 +247,19 @@ export class Sandbox implements AsyncDisposable {
     const request = { sandboxId: this.id };
     const { contexts } = await this.#client.unary(CodeService.method.listContexts, request, controlOnly(options));
     return contexts.map((message) => new Context(this.#client, contextInfo(message)));
+  }
+
+  /** The checkpoints of its contexts, oldest first. Rejects with NotFoundError. */
+  async checkpoints(options: CallControl = {}): Promise<Checkpoint[]> {
+    const request = { sandboxId: this.id };
+    const answer = await this.#client.unary(CodeService.method.listCheckpoints, request, controlOnly(options));
+    return answer.checkpoints.map(checkpointOf);
+  }
+
+  /** Deletes a checkpoint and its memory. Rejects with NotFoundError. */
+  async deleteCheckpoint(checkpoint: Checkpoint | string, options: CallControl = {}): Promise<void> {
+    const request = { sandboxId: this.id, name: checkpointName(checkpoint) };
+    await this.#client.unary(CodeService.method.deleteCheckpoint, request, controlOnly(options));
   }
 
   /**

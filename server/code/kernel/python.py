@@ -3,7 +3,7 @@
 #
 # The broker starts a small loader (code/language.c), which reads this text from the link and executes it, or executes it with
 # `zygote` set: python_zygote.py. Cells run in __main__; this program has a namespace of its own. The rest of it is in
-# python_display.py, python_charts.py and python_zygote.py, which follow this part in the same text.
+# python_display.py, python_charts.py, python_live.py and python_zygote.py, which follow this part in the same text.
 #
 #   run --> compile --> body, then the value of the last expression --> result frames
 #             |  top-level await: run by one event loop that lives as long as the kernel
@@ -40,6 +40,7 @@ class Kernel:
     count = 0
     lock = threading.RLock()
     loop = None
+    loop_fds = frozenset()
     flags = 0
     shell = None
 
@@ -201,11 +202,40 @@ def report(error):
     send_error(kind.__name__, value, "".join(lines))
 
 
-def wait_for(coroutine):
+def open_loop():
+    """Waits with poll(2), which has no state in the kernel that a fork would share."""
     import asyncio
+    import selectors
+    before = open_descriptors()
+    K.loop = asyncio.SelectorEventLoop(selectors.PollSelector())
+    K.loop_fds = open_descriptors() - before
+    asyncio.set_event_loop(K.loop)
+
+
+def close_loop():
+    if K.loop is None:
+        return
+    import asyncio
+    K.loop.close()
+    K.loop, K.loop_fds = None, frozenset()
+    asyncio.set_event_loop(None)
+
+
+def open_descriptors():
+    return {int(fd) for fd in os.listdir("/proc/self/fd") if is_open(int(fd))}  # not the one of the list
+
+
+def is_open(fd):
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def wait_for(coroutine):
     if K.loop is None or K.loop.is_closed():
-        K.loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(K.loop)
+        open_loop()
     task = K.loop.create_task(coroutine)
     try:
         return K.loop.run_until_complete(task)
@@ -453,6 +483,11 @@ def serve():
         kind, number, payload = link.frame()
         if kind == "setup":
             set_up(payload)
+        elif kind == "fork":
+            if fork_live(link.fds.pop()):
+                link.socket.detach()
+                wait_for_use()
+                link = Link()
         elif kind == "run":
             K.run = number
             K.count += 1

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Continues python.py: an interpreter from which those of contexts are forked (server/code/zygote.h).
 #
-# Descriptor 3 is a socket to the broker, with packets: `warm MODULES` and `fork` with a socket for the child. The child sends
-# its pid there, and gets one packet with descriptors 0 to 2 and its link. Nothing that is open here stays open in it.
+# Descriptor 3 is a socket to the broker, with packets: `warm MODULES` and `fork` with a socket for the child (python_live.py).
 
 DRY_RUN = ("print(0)", "x = 1\nx", "1/0", "import sys\nsys.stdout.flush()") * 2
 SEEDS = (("random", "seed"), ("numpy.random", "seed"), ("torch", "seed"))
@@ -40,51 +39,10 @@ def dry_run():
         globals()["write_all"] = real
 
 
-def close_loop():
-    """Its descriptors are not for several processes."""
-    if K.loop is None:
-        return
-    import asyncio
-    K.loop.close()
-    K.loop = None
-    asyncio.set_event_loop(None)
-
-
-def branch():
-    """Forks. True in the child, which has no parent here, and leads a session and a process group of its own."""
-    flush_streams()
-    middle = os.fork()
-    if middle != 0:
-        os.waitpid(middle, 0)
-        return False
-    middle = os.getpid()
-    if os.fork() != 0:
-        os._exit(0)
-    os.setsid()
-    while os.getppid() == middle:
-        os.sched_yield()
-    K.pid = os.getpid()
+def reseed():
     for module, function in SEEDS:
         if module in sys.modules:
             getattr(sys.modules[module], function)()
-    return True
-
-
-def become(fd):
-    """The child: waits until the broker needs it, and serves."""
-    os.dup2(fd, 3, inheritable=False)
-    os.close(fd)
-    broker = _socket.socket(fileno=3)
-    broker.send(str(K.pid).encode())
-    data, passed, _, _ = broker.recvmsg(16, FDS_SPACE)
-    fds = fds_of(passed)
-    if len(fds) != 4:
-        os._exit(0)
-    for to, fd in enumerate(fds):
-        os.dup2(fd, to, inheritable=to < 3)
-        os.close(fd)
-    broker.detach()
-    serve()
 
 
 def zygote_main():
@@ -98,11 +56,11 @@ def zygote_main():
         fds = fds_of(passed)
         if word == "warm":
             broker.send(b"warm " + encoded(warm_up(rest), ERROR_VALUE_MAX))
-        elif word == "fork" and fds:
-            if branch():
-                broker.detach()
-                return become(fds[0])
-            os.close(fds[0])
+        elif word == "fork" and fds and branch(fds[0]):
+            broker.detach()
+            reseed()
+            wait_for_use()
+            return serve()
 
 
 if "zygote" in globals():

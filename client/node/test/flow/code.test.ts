@@ -14,6 +14,32 @@ test("unknown languages and contexts are refused", { skip }, async () => {
   await sbx.delete();
 });
 
+test("what cannot be kept is refused", { skip }, async () => {
+  const sbx = await Sandbox.create({ client });
+  const context = await sbx.createContext();
+  await context.run("import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()");
+  await assert.rejects(context.checkpoint(), errors.FailedPreconditionError);
+  await assert.rejects(context.restore("none"), errors.NotFoundError);
+  await assert.rejects(sbx.deleteCheckpoint("none"), errors.NotFoundError);
+  await sbx.delete();
+});
+
+test("variables are kept, restored and forked", { skip }, async () => {
+  const sbx = await Sandbox.create({ client });
+  const context = await sbx.createContext();
+  await context.run("x = [1]");
+  const before = await context.checkpoint("before");
+  assert.deepEqual([before.name, before.executionCount, before.lost], ["before", 1, ""]);
+  await context.run("x.append(2)");
+  assert.equal((await (await context.fork()).run("x")).text, "[1, 2]");
+  await context.restore(before);
+  assert.equal((await context.run("x")).text, "[1]");
+  assert.deepEqual((await sbx.checkpoints()).map((c) => c.name), ["before"]);
+  await sbx.deleteCheckpoint(before);
+  assert.deepEqual(await sbx.checkpoints(), []);
+  await sbx.delete();
+});
+
 test("a cell alone has output, results and a bill", { skip }, async () => {
   const done = await runCode("print('a')\n6 * 7", { client });
   assert.deepEqual([done.status, done.stdout, done.text, done.executionCount], ["ok", "a\n", "42", 1]);

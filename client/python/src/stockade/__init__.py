@@ -52,6 +52,7 @@ from stockade.files import Files, Watch
 from stockade.filing import Change, FileEvent, FileInfo
 from stockade.forward import Forward
 from stockade.limits import Limits, Seconds, Size
+from stockade.live import Checkpoint
 from stockade.network import Network, Ports
 from stockade.process import Process
 from stockade.requests import (
@@ -86,6 +87,7 @@ __all__ = [
     "CallError",
     "Cancelled",
     "Change",
+    "Checkpoint",
     "Client",
     "Code",
     "CodeFailure",

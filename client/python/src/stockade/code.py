@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 from stockade import methods, requests
 from stockade.errors import NotFound, ProtocolError
 from stockade.limits import Seconds, lifetime_ms
+from stockade.live import fork_context, make_checkpoint, restore_context
 from stockade.result import Bill, LimitHit
 from stockade.v1 import code_service_pb2, process_service_pb2
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from stockade.calls import Caller, Stream
     from stockade.limits import Limits
+    from stockade.live import Checkpoint
     from stockade.network import Network
 
 #: Called with text as a cell writes it.
@@ -389,6 +391,15 @@ class Cells:
     async def _interrupt(self) -> None:
         request = code_service_pb2.InterruptContextRequest(context_id=self.id)
         await self._client._call(methods.INTERRUPT_CONTEXT, request)
+
+    async def _checkpoint(self, name: Optional[str]) -> Checkpoint:
+        return await make_checkpoint(self._client, self.id, name)
+
+    async def _restore(self, checkpoint: Union[Checkpoint, str]) -> None:
+        self.info = context_info(await restore_context(self._client, self.id, checkpoint))
+
+    async def _fork(self, checkpoint: Union[Checkpoint, str, None]) -> ContextInfo:
+        return context_info(await fork_context(self._client, self.id, checkpoint))
 
     async def _delete(self) -> None:
         request = code_service_pb2.DeleteContextRequest(context_id=self.id)

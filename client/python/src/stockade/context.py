@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stockade.limits import Limits, Seconds
+    from stockade.live import Checkpoint
     from stockade.network import Network
 
 
@@ -46,6 +47,22 @@ class Context(Cells):
     def interrupt(self) -> None:
         """Stop the running cell, as Ctrl-C does. Its variables stay."""
         now(self._interrupt())
+
+    def checkpoint(self, name: Optional[str] = None) -> Checkpoint:
+        """Keep the variables of a python context; no cell may run in it meanwhile.
+
+        ``FailedPrecondition``: it holds something that cannot be kept, such as a thread or a
+        connection; the text says what. ``ResourceExhausted``: too many, or too much memory.
+        """
+        return now(self._checkpoint(name))
+
+    def restore(self, checkpoint: Union[Checkpoint, str]) -> None:
+        """Go back to a checkpoint of its sandbox. The variables of now are lost."""
+        now(self._restore(checkpoint))
+
+    def fork(self, checkpoint: Union[Checkpoint, str, None] = None) -> Context:
+        """Make a context with the variables of a checkpoint; None: with those of now."""
+        return Context(self._client, now(self._fork(checkpoint)))
 
     def delete(self) -> None:
         """End the interpreter and remove the context. Does nothing if it does not exist."""

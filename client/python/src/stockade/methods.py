@@ -178,6 +178,23 @@ INTERRUPT_CONTEXT = _method(
 DELETE_CONTEXT = _method(
     "CodeService/DeleteContext", _code.DeleteContextRequest, _code.DeleteContextResponse
 )
+CHECKPOINT_CONTEXT = _method(
+    "CodeService/CheckpointContext",
+    _code.CheckpointContextRequest,
+    _code.CheckpointContextResponse,
+)
+LIST_CHECKPOINTS = _method(
+    "CodeService/ListCheckpoints", _code.ListCheckpointsRequest, _code.ListCheckpointsResponse
+)
+DELETE_CHECKPOINT = _method(
+    "CodeService/DeleteCheckpoint", _code.DeleteCheckpointRequest, _code.DeleteCheckpointResponse
+)
+RESTORE_CONTEXT = _method(
+    "CodeService/RestoreContext", _code.RestoreContextRequest, _code.RestoreContextResponse
+)
+FORK_CONTEXT = _method(
+    "CodeService/ForkContext", _code.ForkContextRequest, _code.ForkContextResponse
+)
 RUN_CODE = _method("CodeService/RunCode", _code.RunCodeRequest, _code.RunCodeResponse)
 
 _system = system_service_pb2

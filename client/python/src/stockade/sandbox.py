@@ -22,6 +22,7 @@ from stockade.errors import CallError
 from stockade.events import KEEP_BYTES, Collector, LineCallback
 from stockade.files import Files
 from stockade.forward import Forward
+from stockade.live import delete_checkpoint, list_checkpoints
 from stockade.process import Process
 from stockade.requests import (
     Data,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from stockade.code import CodeResult, Execution
     from stockade.filing import Change, FilePath
     from stockade.limits import Limits, Seconds, Size
+    from stockade.live import Checkpoint
     from stockade.network import Network
     from stockade.result import Result
 
@@ -326,6 +328,14 @@ class Sandbox(Box):
         """Return its contexts, oldest first."""
         found = now(list_contexts(self._client, self.id))
         return [Context(self._client, info) for info in found]
+
+    def checkpoints(self) -> builtins.list[Checkpoint]:
+        """Return the checkpoints of its contexts, oldest first."""
+        return now(list_checkpoints(self._client, self.id))
+
+    def delete_checkpoint(self, checkpoint: Union[Checkpoint, str]) -> None:
+        """Delete a checkpoint and its memory. ``NotFound``: it does not exist."""
+        now(delete_checkpoint(self._client, self.id, checkpoint))
 
     def processes(self) -> Iterator[ProcessInfo]:
         """Iterate over its processes: running ones, and ended ones that ``attach`` still finds."""

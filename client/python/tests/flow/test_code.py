@@ -34,6 +34,17 @@ def test_a_context_that_was_deleted_is_not_found(sandbox: Sandbox) -> None:
         context.run("1")
 
 
+def test_what_cannot_be_kept_is_refused(sandbox: Sandbox) -> None:
+    context = sandbox.create_context()
+    context.run("import socket; pair = socket.socketpair()")
+    with pytest.raises(stockade.FailedPrecondition, match="connection"):
+        context.checkpoint()
+    with pytest.raises(stockade.NotFound):
+        context.restore("none")
+    with pytest.raises(stockade.NotFound):
+        sandbox.delete_checkpoint("none")
+
+
 # What works.
 
 
@@ -76,6 +87,22 @@ def test_a_crash_is_told(sandbox: Sandbox) -> None:
     assert "status 3" in done.reason
 
 
+def test_variables_are_kept_restored_and_forked(sandbox: Sandbox) -> None:
+    context = sandbox.create_context()
+    context.run("x = [1]")
+    before = context.checkpoint("before")
+    assert (before.name, before.execution_count, before.lost) == ("before", 1, "")
+    assert [c.name for c in sandbox.checkpoints()] == ["before"]
+    context.run("x.append(2)")
+    fork = context.fork()
+    assert fork.run("x.append(3); x").text == "[1, 2, 3]"
+    context.restore(before)
+    assert context.run("x").text == "[1]"
+    assert context.fork("before").run("x").text == "[1]"
+    sandbox.delete_checkpoint(before)
+    assert sandbox.checkpoints() == []
+
+
 def test_asyncio_has_the_same(broker: Broker) -> None:
     async def all_of_it() -> None:
         async with aio.Client(broker.ipc) as client:
@@ -85,5 +112,11 @@ def test_asyncio_has_the_same(broker: Broker) -> None:
                 context = await sbx.create_context()
                 both = await asyncio.gather(sbx.run_code("x"), context.run("3"))
                 assert [done.text for done in both] == ["2", "3"]
+                await context.run("y = 5")
+                kept = await context.checkpoint()
+                assert await sbx.checkpoints() == [kept]
+                await context.restore(kept)
+                assert (await (await context.fork()).run("y")).text == "5"
+                await sbx.delete_checkpoint(kept)
 
     asyncio.run(all_of_it())

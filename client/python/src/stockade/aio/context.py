@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stockade.limits import Limits, Seconds
+    from stockade.live import Checkpoint
     from stockade.network import Network
 
 
@@ -45,6 +46,22 @@ class Context(Cells):
     async def interrupt(self) -> None:
         """Stop the running cell, as Ctrl-C does. Its variables stay."""
         await self._interrupt()
+
+    async def checkpoint(self, name: Optional[str] = None) -> Checkpoint:
+        """Keep the variables of a python context; no cell may run in it meanwhile.
+
+        ``FailedPrecondition``: it holds something that cannot be kept, such as a thread or a
+        connection; the text says what. ``ResourceExhausted``: too many, or too much memory.
+        """
+        return await self._checkpoint(name)
+
+    async def restore(self, checkpoint: Union[Checkpoint, str]) -> None:
+        """Go back to a checkpoint of its sandbox. The variables of now are lost."""
+        await self._restore(checkpoint)
+
+    async def fork(self, checkpoint: Union[Checkpoint, str, None] = None) -> Context:
+        """Make a context with the variables of a checkpoint; None: with those of now."""
+        return Context(self._client, await self._fork(checkpoint))
 
     async def delete(self) -> None:
         """End the interpreter and remove the context. Does nothing if it does not exist."""

@@ -22,6 +22,7 @@ from stockade.code import (
 )
 from stockade.errors import CallError
 from stockade.events import KEEP_BYTES, Collector, LineCallback
+from stockade.live import delete_checkpoint, list_checkpoints
 from stockade.requests import (
     AsyncStdin,
     Data,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from stockade.code import CodeResult, Execution
     from stockade.filing import Change, FilePath
     from stockade.limits import Limits, Seconds, Size
+    from stockade.live import Checkpoint
     from stockade.network import Network
     from stockade.result import Result
 
@@ -305,6 +307,14 @@ class Sandbox(Box):
         """
         info = await create_context(self._client, self.id, language, cwd, env)
         return Context(self._client, info)
+
+    async def checkpoints(self) -> builtins.list[Checkpoint]:
+        """Return the checkpoints of its contexts, oldest first."""
+        return await list_checkpoints(self._client, self.id)
+
+    async def delete_checkpoint(self, checkpoint: Union[Checkpoint, str]) -> None:
+        """Delete a checkpoint and its memory. ``NotFound``: it does not exist."""
+        await delete_checkpoint(self._client, self.id, checkpoint)
 
     async def contexts(self) -> builtins.list[Context]:
         """Return its contexts, oldest first."""
