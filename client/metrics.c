@@ -39,7 +39,7 @@ metric_from(void *to, struct arena *a, const ProtobufCMessage *from)
     return LIST_FROM(metric->samples, metric->samples_n, a, m->samples, m->n_samples, sample_from);
 }
 
-static bool
+bool
 metrics_from(void *to, struct arena *a, const ProtobufCMessage *from)
 {
     const Stockade__V1__MetricsServiceGetResponse *m =

@@ -42,6 +42,8 @@ bool process_from(struct stockade_process *to, struct arena *a,
 // (records.c)
 bool record_from(struct stockade_record *to, struct arena *a,
                  const struct Stockade__V1__Record *from);
+// (metrics.c)
+invoke_reader metrics_from; // of a MetricsServiceGetResponse, to a struct stockade_metrics
 // (anomalies.c)
 invoke_reader finding_from; // of a Finding
 bool info_from(struct stockade_info *to, struct arena *a,

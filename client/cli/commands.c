@@ -342,6 +342,7 @@ static const struct option_row metrics_only[] = {
     {"all", 'a', OPTION_FLAG, AT(all), NULL, "show values that are 0 too", NULL},
     {"prometheus", 0, OPTION_FLAG, AT(prometheus), NULL,
      "print the text format of Prometheus, with the values that are 0", NULL},
+    {"openmetrics", 0, OPTION_FLAG, AT(openmetrics), NULL, "the same in OpenMetrics 1.0", NULL},
     {0},
 };
 

@@ -1,33 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The metrics of the broker: as a table, as JSON, and in the text format of Prometheus
-// (prometheus.io/docs/instrumenting/exposition_formats, version 0.0.4).
-#include <float.h>
+// The metrics of the broker: as a table, as JSON, and in the text formats of Prometheus
+// and OpenMetrics (client/exposition.h).
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "client/exposition.h"
 #include "cli.h"
 #include "commands.h"
 #include "json.h"
 #include "text.h"
 #include "units.h"
 
-enum { LABELS_MAX = 512, VALUE_MAX = 96, NUMBER_MAX = 40, CLEAN_MAX = 256 };
+enum { LABELS_MAX = 512, VALUE_MAX = 96, CLEAN_MAX = 256 };
 
 static const char own[] = "stockade_";
 static const double whole_max = 9007199254740992.0; // 2^53: up to there a double holds each integer
-
-// A number as short as it can be without losing digits; integers without an exponent.
-static char *
-show_number(double value, char *out, size_t n)
-{
-    if (value == floor(value) && fabs(value) <= whole_max)
-        (void)snprintf(out, n, "%.0f", value);
-    else
-        (void)snprintf(out, n, "%.*g", DBL_DIG, value);
-    return out;
-}
 
 static bool
 is_zero(const struct stockade_metric *m, const struct stockade_metric_sample *s)
@@ -44,7 +33,7 @@ show_unit(const struct stockade_metric *m, double value, char *out, size_t n)
         return units_show_ns((uint64_t)(value * 1e9), out, n);
     if (strcmp(m->unit, "bytes") == 0 && value >= 0 && value < whole_max)
         return units_show_bytes((uint64_t)value, out, n);
-    return show_number(value, out, n);
+    return exposition_number(value, out, n);
 }
 
 // The upper bound of the bucket that holds this part of the observations.
@@ -52,7 +41,7 @@ static void
 show_quantile(const struct stockade_metric *m, const struct stockade_metric_sample *s, double part,
               char *out, size_t n)
 {
-    char bound[NUMBER_MAX];
+    char bound[EXPOSITION_NUMBER_MAX];
     uint64_t seen = 0;
     size_t i = 0;
     while (i < s->buckets_n && (double)(seen + s->buckets[i]) < part * (double)s->count)
@@ -155,13 +144,6 @@ json_of_sample(const struct stockade_metric *m, const struct stockade_metric_sam
     return o;
 }
 
-static const char *
-type_name(uint32_t type)
-{
-    static const char *const names[] = {"untyped", "counter", "gauge", "histogram"};
-    return names[type < sizeof names / sizeof names[0] ? type : 0];
-}
-
 static json_t *
 json_of_metric(const struct stockade_metric *m)
 {
@@ -170,7 +152,7 @@ json_of_metric(const struct stockade_metric *m)
     for (size_t i = 0; i < m->samples_n; i++)
         (void)json_array_append_new(samples, json_of_sample(m, &m->samples[i]));
     (void)json_object_set_new(o, "name", text(m->name));
-    (void)json_object_set_new(o, "type", json_string(type_name(m->type)));
+    (void)json_object_set_new(o, "type", json_string(exposition_type(m->type)));
     (void)json_object_set_new(o, "unit", text(m->unit));
     (void)json_object_set_new(o, "help", text(m->help));
     if (m->type == STOCKADE_METRIC_HISTOGRAM) {
@@ -194,79 +176,12 @@ print_json(const struct stockade_metrics *all)
 
 // ---- Prometheus
 
-// Text without control characters, escaped as the format wants it: in help backslash, in a label also the quote.
 static void
-print_escaped(const char *from, bool quoted)
+print_text(const struct stockade_metrics *all, enum exposition form)
 {
-    char clean[CLEAN_MAX];
-    for (const char *p = text_clean(from, clean, sizeof clean); *p != '\0'; p++) {
-        if (*p == '\\' || (*p == '"' && quoted))
-            (void)putchar('\\');
-        (void)putchar(*p);
-    }
-}
-
-// {a="b"}; `le`: of a bucket, or NULL.
-static void
-print_labels(const struct stockade_metric *m, const struct stockade_metric_sample *s,
-             const char *le)
-{
-    const char *before = "{";
-    for (size_t i = 0; i < s->labels_n && i < m->labels_n; i++) {
-        char clean[CLEAN_MAX];
-        (void)printf("%s%s=\"", before, text_clean(m->labels[i], clean, sizeof clean));
-        print_escaped(s->labels[i], true);
-        (void)putchar('"');
-        before = ",";
-    }
-    if (le != NULL) {
-        (void)printf("%sle=\"%s\"", before, le);
-        before = ",";
-    }
-    if (before[0] == ',')
-        (void)putchar('}');
-}
-
-static void
-print_histogram(const char *name, const struct stockade_metric *m,
-                const struct stockade_metric_sample *s)
-{
-    char shown[NUMBER_MAX];
-    uint64_t below = 0;
-    for (size_t i = 0; i < s->buckets_n; i++) {
-        below += s->buckets[i];
-        (void)printf("%s_bucket", name);
-        print_labels(m, s,
-                     i < m->bounds_n ? show_number(m->bounds[i], shown, sizeof shown) : "+Inf");
-        (void)printf(" %" PRIu64 "\n", below);
-    }
-    (void)printf("%s_sum", name);
-    print_labels(m, s, NULL);
-    (void)printf(" %s\n%s_count", show_number(s->sum, shown, sizeof shown), name);
-    print_labels(m, s, NULL);
-    (void)printf(" %" PRIu64 "\n", s->count);
-}
-
-static void
-print_prometheus(const struct stockade_metrics *all)
-{
-    for (size_t i = 0; i < all->n; i++) {
-        const struct stockade_metric *m = &all->items[i];
-        char name[CLEAN_MAX], shown[NUMBER_MAX];
-        (void)printf("# HELP %s ", text_clean(m->name, name, sizeof name));
-        print_escaped(m->help, false);
-        (void)printf("\n# TYPE %s %s\n", name, type_name(m->type));
-        for (size_t k = 0; k < m->samples_n; k++) {
-            const struct stockade_metric_sample *s = &m->samples[k];
-            if (m->type == STOCKADE_METRIC_HISTOGRAM) {
-                print_histogram(name, m, s);
-                continue;
-            }
-            (void)printf("%s", name);
-            print_labels(m, s, NULL);
-            (void)printf(" %s\n", show_number(s->value, shown, sizeof shown));
-        }
-    }
+    const struct exposition_options o = {.form = form};
+    exposition_write(stdout, all, &o);
+    exposition_end(stdout, form);
 }
 
 // A prefix of no metric is a mistake; metrics that are all 0 are not.
@@ -299,7 +214,9 @@ cli_metrics(const struct command *c, const struct options *o)
     else if (o->json)
         code = print_json(all);
     else if (o->prometheus)
-        print_prometheus(all);
+        print_text(all, EXPOSITION_TEXT);
+    else if (o->openmetrics)
+        print_text(all, EXPOSITION_OPENMETRICS);
     else
         print_table(all, o->all);
     stockade_free(all);

@@ -61,7 +61,7 @@ struct options {
     bool patch;              // snapshot
     bool once, syscalls, resume, stop, keep, force, recursive, parents, no_clobber;
     bool json, bill, interactive, terminal, no_stdin, detach, follow, all, no_trunc, quiet, rules,
-        prometheus, help, version;
+        prometheus, openmetrics, help, version;
     const char *const *args; // operands, terminated by NULL
     int args_n;
 };

@@ -5,15 +5,25 @@
 # Units, accounts and folders belong below /usr/lib or /lib, not below the prefix, wherever that is: systemd looks nowhere
 # else. So they are installed only when the prefix is /usr (as in the package).
 configure_file(${PROJECT_SOURCE_DIR}/deploy/systemd/stockade.service ${PROJECT_BINARY_DIR}/stockade.service @ONLY)
+configure_file(${PROJECT_SOURCE_DIR}/deploy/systemd/stockade-exporter.service ${PROJECT_BINARY_DIR}/stockade-exporter.service @ONLY)
 
 if(EXISTS ${PROJECT_SOURCE_DIR}/deploy/stockaded.yaml)
     install(FILES ${PROJECT_SOURCE_DIR}/deploy/stockaded.yaml DESTINATION ${CMAKE_INSTALL_FULL_SYSCONFDIR}/stockade)
 endif()
 if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
     install(FILES ${PROJECT_BINARY_DIR}/stockade.service DESTINATION /lib/systemd/system)
+    if(STOCKADE_EXPORTER)
+        install(FILES ${PROJECT_BINARY_DIR}/stockade-exporter.service DESTINATION /lib/systemd/system)
+    endif()
     install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/sysusers.conf DESTINATION lib/sysusers.d RENAME stockade.conf)
     install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/tmpfiles.conf DESTINATION lib/tmpfiles.d RENAME stockade.conf)
     install(FILES ${PROJECT_SOURCE_DIR}/deploy/debian/lintian-overrides DESTINATION share/lintian/overrides RENAME stockade)
+endif()
+
+if(STOCKADE_EXPORTER)
+    install(FILES ${PROJECT_SOURCE_DIR}/deploy/exporter.yaml DESTINATION ${CMAKE_INSTALL_FULL_SYSCONFDIR}/stockade)
+    install(FILES ${PROJECT_SOURCE_DIR}/deploy/prometheus/alerts.yml DESTINATION ${CMAKE_INSTALL_DATADIR}/stockade/prometheus)
+    install(FILES ${PROJECT_SOURCE_DIR}/deploy/grafana/stockade.json DESTINATION ${CMAKE_INSTALL_DATADIR}/stockade/grafana)
 endif()
 
 # The public schema, for whoever generates a client.

@@ -2,7 +2,8 @@
 // The section "anomalies" of the configuration: settings of the rules, and responses. See anomaly/rules.h.
 #include <string.h>
 
-#include "read.h"
+#include "proto/config_read.h"
+#include "private.h"
 #include "server/telemetry/finding.h"
 
 // 1: yes, 2: no; 0: not set.

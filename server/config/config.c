@@ -11,7 +11,7 @@
 
 #include "proto/auto.h"
 #include "private.h"
-#include "yaml_tree.h"
+#include "proto/yaml_tree.h"
 #include "server/sandbox/forward.h"
 
 static const struct sandbox_quotas quotas_default = {
@@ -99,49 +99,6 @@ config_parse(struct config *c, const char *name, const void *bytes, size_t n, st
         r = config_finish(c, &file, e);
     yaml_tree_free(y);
     return r;
-}
-
-static int
-check_file(int fd, const char *path, struct err *e)
-{
-    struct stat st;
-    if (fstat(fd, &st) < 0)
-        return err_sys(e, errno, "read %s", path);
-    if (!S_ISREG(st.st_mode))
-        return err_set(e, ERR_INVALID_ARGUMENT, "%s: not a regular file", path);
-    if (st.st_uid != 0 && st.st_uid != geteuid())
-        return err_set(e, ERR_PERMISSION_DENIED, "%s: owned by uid %u, must belong to root", path,
-                       st.st_uid);
-    if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-        return err_set(e, ERR_PERMISSION_DENIED,
-                       "%s: must be writable only by its owner (chmod go-w)", path);
-    return 0;
-}
-
-int
-config_file(const char *path, char **out, size_t *out_n, struct err *e)
-{
-    int auto_close fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0)
-        return err_sys(e, errno, "open %s", path);
-    int r = check_file(fd, path, e);
-    if (r < 0)
-        return r;
-    char *auto_free bytes = malloc(CONFIG_FILE_MAX + 1);
-    if (bytes == NULL)
-        return err_sys(e, ENOMEM, "read %s", path);
-    size_t n = 0;
-    while (n <= CONFIG_FILE_MAX) {
-        ssize_t got = read(fd, bytes + n, CONFIG_FILE_MAX + 1 - n);
-        if (got < 0)
-            return err_sys(e, errno, "read %s", path);
-        if (got == 0)
-            break;
-        n += (size_t)got;
-    }
-    *out = take_ptr(bytes);
-    *out_n = n;
-    return 0;
 }
 
 // Paths that each sandbox has for itself.

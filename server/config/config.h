@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/config_read.h"
 #include "proto/err.h"
 #include "server/access/access.h"
 #include "server/anomaly/settings.h"
@@ -22,7 +23,6 @@
 #include "server/volume/volumes.h"
 
 enum {
-    CONFIG_FILE_MAX = 256 * 1024,
     CONFIG_LISTEN_MAX = 16,
     CONFIG_ADDRESS_MAX = 256,
     CONFIG_LEARN_MAX = 1000000,
@@ -70,13 +70,6 @@ void config_free(struct config *c);
 // Reads a file's bytes over the values in *c. `name` is the file's name for messages. On failure *c is incomplete: free
 // it.
 int config_parse(struct config *c, const char *name, const void *bytes, size_t n, struct err *e);
-
-// Reads the bytes of a file: regular, owned by root or the caller, not writable by others. *owned*: free(*out).
-int config_file(const char *path, char **out, size_t *out_n, struct err *e);
-
-// Copies an absolute path without repeated slashes and one at its end. False: not absolute, or with a component "." or
-// "..", or longer than n - 1.
-bool config_clean_path(const char *path, char *out, size_t n);
 
 // Whether it is "/name": one folder below the root of cgroup v2, of letters, digits, '.', '_' and '-'.
 bool config_cgroup_ok(const char *path);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "proto/host_port.h"
-#include "read.h"
+#include "proto/config_read.h"
 #include "server/base/metrics.h"
 #include "server/telemetry/telemetry.h"
 
@@ -61,17 +61,6 @@ read_level(const struct config_reader *r, const struct config_key *k, struct yam
 {
     static const char *const levels[] = {"debug", "info", "warning", "error", NULL};
     return read_word(r, k, n, to, levels);
-}
-
-static int
-read_bool(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
-{
-    static const char *const words[] = {"true", "false", NULL};
-    uint32_t i = 0;
-    int err = config_word(r, n, words, &i);
-    if (err == 0)
-        config_store(k, to, i == 0);
-    return err;
 }
 
 static int
@@ -337,7 +326,7 @@ static const struct config_key template_keys[] = {
     // NOLINTEND(bugprone-sizeof-expression)
     {"pool", config_read_count, AT(template, pool), 0, 1024, NULL},
     {"warm", config_read_warm, 0, 0, 0, 0, NULL},
-    {"count_syscalls", read_bool, AT(template, count_syscalls), 0, 0, NULL},
+    {"count_syscalls", config_read_bool, AT(template, count_syscalls), 0, 0, NULL},
     {0},
 };
 
@@ -385,7 +374,7 @@ static const struct config_key ids_keys[] = {
     {0},
 };
 static const struct config_key bpf_keys[] = {
-    {"enabled", read_bool, AT(config, bpf_enabled), 0, 0, NULL},
+    {"enabled", config_read_bool, AT(config, bpf_enabled), 0, 0, NULL},
     {0},
 };
 static const struct config_key telemetry_keys[] = {
@@ -439,8 +428,8 @@ static const struct config_key rpc_keys[] = {
     {"idempotency", config_read_ms, AT(config, rpc.idempotency_ms), 1000, 86400000, NULL},
     {"idempotency_keys", config_read_count, AT(config, rpc.idempotency_keys_max), 1, 10000000,
      NULL},
-    {"websocket", read_bool, AT(config, rpc.websocket), 0, 0, NULL},
-    {"anonymous", read_bool, AT(config, access.anonymous), 0, 0, NULL},
+    {"websocket", config_read_bool, AT(config, rpc.websocket), 0, 0, NULL},
+    {"anonymous", config_read_bool, AT(config, access.anonymous), 0, 0, NULL},
     {"idempotency_bytes", config_read_size, AT(config, rpc.idempotency_bytes_max), 65536, 1 << 30,
      NULL},
     {0},

@@ -8,7 +8,8 @@
 //       - {to: 192.0.2.0/24, bytes_max: 1G, queries_per_minute: 60}
 //     inbound: [8080, 9000-9010]
 //     egress_bytes_max: 10G
-#include "read.h"
+#include "proto/config_read.h"
+#include "private.h"
 
 #include <string.h>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// See read.h: the tenants of uids and groups.
+// See private.h: the tenants of uids and groups.
 //
 //   principals:
 //     - {uid: 1000, tenant: team-a}
 //     - {group: ci, tenant: ci, scopes: [sandbox.read, sandbox.write, process.run]}
-#include "read.h"
+#include "private.h"
 
 #include <grp.h>
 #include <pwd.h>

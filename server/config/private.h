@@ -3,13 +3,24 @@
 #pragma once
 
 #include "config.h"
-#include "yaml_tree.h"
+#include "proto/config_read.h"
+#include "proto/yaml_tree.h"
 
 // The file that the values come from.
 struct config_source {
     const char *name;
     struct yaml_node *root; // NULL: empty, or no file
 };
+
+// templates[].warm (warm.c), and the tenants of uids and groups: of struct principal_map (principals.c).
+config_read_fn config_read_warm, config_read_principals;
+
+// The section "anomalies", of the host (struct config) or of a template (struct anomaly_config): see anomaly.c.
+extern const struct config_key config_host_anomaly_keys[], config_anomaly_keys[];
+
+// The network of a template: the keys of stockade.v1.NetworkPolicy, destinations as on the command line
+// (proto/target.h). The field is a struct network *, owned. network.c.
+config_read_fn config_read_network;
 
 // Reads the file's keys into *c. Templates in the file replace all earlier ones.
 int config_read_keys(struct config *c, const struct config_source *file, struct err *e);

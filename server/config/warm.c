@@ -3,7 +3,8 @@
 //
 //   warm:
 //     python: [pandas, matplotlib.pyplot]
-#include "read.h"
+#include "proto/config_read.h"
+#include "private.h"
 
 #include <string.h>
 

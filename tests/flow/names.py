@@ -178,10 +178,37 @@ def reports_of_the_relay_name_the_process_that_connected(b, c):
     b.cli("rm", box)
 
 
+def counted(b, name):
+    """The values of a metric by its label."""
+    code, found = b.json("metrics", name)
+    check(code == 0 and len(found) == 1, str(found))
+    return {next(iter(s["labels"].values())): s["value"] for s in found[0]["samples"]}
+
+
+def what_the_relay_does_is_counted(b, c):
+    """DNS answers by result, connections, and payload: exact, because nobody else uses the network."""
+    box = c.unary(SANDBOX + "Create", {"network": names(ALLOWLIST, "web.test", "none.test")}).sandbox
+    answers, dials, payload = "dns_answers_total", "relay_connections_total", "relay_bytes_total"
+    before = {name: counted(b, name) for name in (answers, dials, payload)}
+
+    def moved(name):
+        return {label: value - before[name][label] for label, value in counted(b, name).items()}
+
+    got = look(b, box.id, "ask_tcp('web.test'); ask_tcp('none.test'); ask_tcp('none.test'); ask_tcp('other.test')\n")
+    check(got == ["rcode", "0", "rcode", "3", "rcode", "3", "rcode", "3"], got)
+    until(lambda: moved(answers) == {"found": 1, "none": 2, "refused": 1, "failed": 0}, lambda: str(moved(answers)))
+    address = look(b, box.id, "look('web.test')")[0]
+    check(look(b, box.id, f"try_tcp('{address}', 80)") == ["ok"], "a connection")
+    until(lambda: moved(dials)["opened"] == 1 and moved(payload)["out"] > 0 and moved(payload)["in"] > 0,
+          lambda: f"{moved(dials)} {moved(payload)}")
+    check(moved(dials)["failed"] == moved(dials)["refused"] == 0, str(moved(dials)))
+    b.cli("rm", box.id)
+
+
 TESTS = [a_name_that_no_rule_holds_does_not_exist_and_is_not_asked_for,
          an_allowed_name_leads_to_its_host_at_its_ports_alone, names_of_private_places_do_not_resolve_in_any_mode,
          a_synthetic_address_belongs_to_one_sandbox, a_tunnel_of_names_meets_the_query_rate,
-         reports_of_the_relay_name_the_process_that_connected]
+         reports_of_the_relay_name_the_process_that_connected, what_the_relay_does_is_counted]
 
 if __name__ == "__main__":
     with Peers(), NameServer() as server:

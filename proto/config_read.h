@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readers that store a value of the configuration file in a field of a struct, for tables of keys. Used by keys.c and
-// the files that read a section of their own.
+// Readers that store a value of a configuration file in a field of a struct, for tables of keys: of the broker, and of the
+// exporter. An error names file, line, column and key.
 #pragma once
 
 #include <stdbool.h>
@@ -9,8 +9,9 @@
 
 #include "proto/err.h"
 #include "proto/quantity.h"
-#include "config.h"
 #include "yaml_tree.h"
+
+enum { CONFIG_FILE_MAX = 256 * 1024 };
 
 struct config_reader {
     const char *name; // of the file
@@ -56,6 +57,14 @@ int config_read_map(const struct config_reader *r, const struct config_key *keys
                     struct yaml_node *map, void *to);
 config_read_fn config_read_section; // k->keys
 
+// Copies an absolute path without repeated slashes and one at its end. False: not absolute, or with a component "." or
+// "..", or longer than n - 1.
+bool config_clean_path(const char *path, char *out, size_t n);
+
+// Reads the bytes of a file: regular, owned by root or the caller, not writable by others. *owned*: free(*out).
+int config_file(const char *path, char **out, size_t *out_n, struct err *e);
+
+config_read_fn config_read_bool; // true or false
 config_read_fn config_read_text;
 config_read_fn config_read_path; // absolute: see config_clean_path()
 config_read_fn
@@ -68,17 +77,8 @@ int config_word(const struct config_reader *r, const struct yaml_node *n, const 
 // Numbers from k->min to k->max: plain, in bytes ("64K"), in milliseconds ("30s", or "30").
 config_read_fn config_read_count;
 config_read_fn config_read_size;
-config_read_fn config_read_principals; // of struct principal_map: principals.c
-config_read_fn config_read_warm;       // templates[].warm
 config_read_fn config_read_ms;
 
 // The same for a value without a key, in units of proto/quantity.h.
 int config_number(const struct config_reader *r, const struct yaml_node *n,
                   const struct quantity_unit *units, uint64_t min, uint64_t max, uint64_t *out);
-
-// The section "anomalies", of the host (struct config) or of a template (struct anomaly_config): see anomaly.c.
-extern const struct config_key config_host_anomaly_keys[], config_anomaly_keys[];
-
-// The network of a template: the keys of stockade.v1.NetworkPolicy, destinations as on the command line
-// (proto/target.h). The field is a struct network *, owned. network.c.
-config_read_fn config_read_network;

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// See read.h.
-#include "read.h"
+// See config_read.h.
+#include "config_read.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include "proto/words.h"
+#include "auto.h"
+#include "words.h"
 
 enum { KEYS_MAX = 64 }; // of one section
 
@@ -189,6 +193,18 @@ config_store(const struct config_key *k, void *to, uint64_t v)
         *(uint64_t *)config_field(k, to) = v;
 }
 
+int
+config_read_bool(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+                 void *to)
+{
+    static const char *const words[] = {"true", "false", NULL};
+    uint32_t i = 0;
+    int err = config_word(r, n, words, &i);
+    if (err == 0)
+        config_store(k, to, i == 0);
+    return err;
+}
+
 static int
 read_number(const struct config_reader *r, const struct config_key *k, const struct yaml_node *n,
             void *to, const struct quantity_unit *units)
@@ -219,4 +235,47 @@ config_read_ms(const struct config_reader *r, const struct config_key *k, struct
                void *to)
 {
     return read_number(r, k, n, to, quantity_time_ms);
+}
+
+static int
+check_file(int fd, const char *path, struct err *e)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return err_sys(e, errno, "read %s", path);
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: not a regular file", path);
+    if (st.st_uid != 0 && st.st_uid != geteuid())
+        return err_set(e, ERR_PERMISSION_DENIED, "%s: owned by uid %u, must belong to root", path,
+                       st.st_uid);
+    if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return err_set(e, ERR_PERMISSION_DENIED,
+                       "%s: must be writable only by its owner (chmod go-w)", path);
+    return 0;
+}
+
+int
+config_file(const char *path, char **out, size_t *out_n, struct err *e)
+{
+    int auto_close fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return err_sys(e, errno, "open %s", path);
+    int r = check_file(fd, path, e);
+    if (r < 0)
+        return r;
+    char *auto_free bytes = malloc(CONFIG_FILE_MAX + 1);
+    if (bytes == NULL)
+        return err_sys(e, ENOMEM, "read %s", path);
+    size_t n = 0;
+    while (n <= CONFIG_FILE_MAX) {
+        ssize_t got = read(fd, bytes + n, CONFIG_FILE_MAX + 1 - n);
+        if (got < 0)
+            return err_sys(e, errno, "read %s", path);
+        if (got == 0)
+            break;
+        n += (size_t)got;
+    }
+    *out = take_ptr(bytes);
+    *out_n = n;
+    return 0;
 }

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// stockade-exporter: metrics and events of one broker for the monitoring systems of others. A client of the broker like any
+// other, in a process of its own with an account that may read and nothing else.
+//
+//   broker.c  --MetricsService.Get-->  scrape.c  --client/exposition.c-->  http.c    Prometheus
+//             --events------------->   exemplars.c
+//
+// One thread, one loop (libuv).
+#pragma once
+
+#include <stdbool.h>
+#include <uv.h>
+
+#include "proto/err.h"
+#include "broker.h"
+#include "config.h"
+#include "exemplars.h"
+#include "http.h"
+
+struct exporter {
+    uv_loop_t loop;
+    const struct exporter_config *config;
+    struct broker *broker;
+    struct broker_events events;
+    struct http *http; // NULL: none
+    struct exemplars exemplars;
+    uint64_t scrapes_failed; // the broker did not answer
+};
+
+// ---- scrape.c
+
+// A GET of /metrics: struct http_settings; cookie: a struct exporter.
+void scrape_begin(void *exporter, struct http_request *r);
+void scrape_gone(void *exporter, struct http_request *r);
+
+// Writes the broker's metrics, if metrics is not NULL, and the exporter's own. False: out of memory, or the file failed.
+bool scrape_write(struct exporter *x, const struct stockade_metrics *metrics, enum exposition form,
+                  FILE *to);
+
+// ---- own.c
+
+// The exporter's own metrics. Borrowed until the next call.
+const struct stockade_metrics *own_metrics(const struct exporter *x);
