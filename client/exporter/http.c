@@ -242,9 +242,10 @@ request_new(struct http *h, struct MHD_Connection *connection)
 // Called when the headers are there, and again when a suspended request continues. A response at the first call makes the
 // library close the connection if a body follows.
 static enum MHD_Result
-// NOLINTNEXTLINE(readability-function-size): the type of libmicrohttpd's callback
+// NOLINTBEGIN(readability-*): the type of libmicrohttpd's callback
 on_request(void *cookie, struct MHD_Connection *connection, const char *path, const char *method,
            const char *version, const char *upload, size_t *upload_n, void **request_cookie)
+// NOLINTEND(readability-*)
 {
     struct http *h = cookie;
     struct http_request *r = *request_cookie;
@@ -296,7 +297,7 @@ static void
 name_address(struct http *h, int fd)
 {
     char host[48], port[8];
-    struct sockaddr_storage at;
+    struct sockaddr_storage at = {0};
     socklen_t n = sizeof at;
     if (getsockname(fd, (struct sockaddr *)&at, &n) == 0 &&
         getnameinfo((struct sockaddr *)&at, n, host, sizeof host, port, sizeof port,
