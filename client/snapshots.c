@@ -41,6 +41,7 @@ one_from(void *to, struct arena *a, const ProtobufCMessage *message)
         .not_included_n = from->n_not_included,
         .operations_ended = from->operations_ended,
         .kept_id = from->kept_id,
+        .digest = from->digest,
         .template_name = from->template_,
     };
     return true;

@@ -20,6 +20,7 @@ struct stockade_snapshot {
     uint32_t operations_ended;
     const char *kept_id;       // "": it is not kept
     const char *template_name; // of a kept one
+    const char *digest;        // of a kept one: equal digests mean equal files
 };
 
 struct stockade_snapshots {

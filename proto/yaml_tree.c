@@ -17,6 +17,7 @@ struct yaml {
     struct arena *arena;
     const char *name;
     size_t nodes;
+    bool lines;
 };
 
 // The position of the next node.
@@ -43,11 +44,11 @@ fail_at(const struct yaml *y, yaml_mark_t at, const char *what, struct err *e)
 }
 
 static int
-check_text(const struct yaml *y, const yaml_event_t *ev, struct err *e)
+check_text(const struct yaml *y, bool lines, const yaml_event_t *ev, struct err *e)
 {
     const unsigned char *s = ev->data.scalar.value;
     for (size_t i = 0; i < ev->data.scalar.length; i++)
-        if (s[i] < 0x20 || s[i] == 0x7f)
+        if ((s[i] < 0x20 && !(lines && (s[i] == '\n' || s[i] == '\t'))) || s[i] == 0x7f)
             return fail_at(y, ev->start_mark, "a control byte in a value", e);
     return 0;
 }
@@ -65,7 +66,7 @@ has_key(const struct yaml_node *map, const char *key)
 static int
 take_key(struct yaml *y, struct level *at, const yaml_event_t *ev, struct err *e)
 {
-    int r = check_text(y, ev, e);
+    int r = check_text(y, false, ev, e);
     if (r < 0)
         return r;
     const char *key = arena_copy(y->arena, ev->data.scalar.value, ev->data.scalar.length);
@@ -113,7 +114,7 @@ take_scalar(struct yaml *y, struct level *at, const yaml_event_t *ev, struct err
         return fail_at(y, ev->start_mark, "tags are not allowed", e);
     if (at->node != NULL && at->node->kind == YAML_MAP && at->key == NULL)
         return take_key(y, at, ev, e);
-    int r = check_text(y, ev, e);
+    int r = check_text(y, y->lines, ev, e);
     struct yaml_node *n = r == 0 ? add_node(y, at, ev, YAML_TEXT, e) : NULL;
     if (n == NULL)
         return err_errno(e);
@@ -190,7 +191,7 @@ build(struct yaml *y, yaml_parser_t *parser, struct yaml_node **root, struct err
 }
 
 int
-yaml_tree_read(const char *name, const void *bytes, size_t n, struct yaml **out,
+yaml_tree_read(const char *name, const void *bytes, size_t n, bool lines, struct yaml **out,
                struct yaml_node **root, struct err *e)
 {
     struct yaml *y = calloc(1, sizeof *y);
@@ -199,6 +200,7 @@ yaml_tree_read(const char *name, const void *bytes, size_t n, struct yaml **out,
         return err_sys(e, ENOMEM, "read %s", name);
     }
     y->name = name;
+    y->lines = lines;
     yaml_parser_t parser;
     if (yaml_parser_initialize(&parser) == 0) {
         yaml_tree_free(y);

@@ -27,7 +27,7 @@ struct yaml_node {
 
 struct yaml;
 
-// Reads a file. Free the tree with yaml_tree_free(). *root is NULL for an empty file.
-int yaml_tree_read(const char *name, const void *bytes, size_t n, struct yaml **out,
+// Reads a file. Free the tree with yaml_tree_free(). *root is NULL for an empty file. lines: values may have several lines, and tabs.
+int yaml_tree_read(const char *name, const void *bytes, size_t n, bool lines, struct yaml **out,
                    struct yaml_node **root, struct err *e);
 void yaml_tree_free(struct yaml *y);

@@ -298,6 +298,11 @@ static const struct option_row template_only[] = {
      "with create: set an environment variable of its jobs", NULL},
     {"workdir", 'w', OPTION_PATH, AT(workdir), "PATH", "with create: working directory of its jobs",
      NULL},
+    {"name", 0, OPTION_TEXT, AT(name), "NAME",
+     "with build: name of the template (default: that of FILE, up to its first dot)", NULL},
+    {"no-cache", 0, OPTION_FLAG, AT(no_cache), NULL,
+     "with build: run every step, and keep none for other builds", NULL},
+    {"quiet", 'q', OPTION_FLAG, AT(quiet), NULL, "with build: show no progress", NULL},
     {0},
 };
 
@@ -431,7 +436,7 @@ const struct command commands[] = {
     {"snapshot", "keep states of the files of a sandbox, and roll back to them",
      "[OPTION]... ACTION [SANDBOX] [NAME [NAME]]", snapshot_details, GROUPS(snapshot_only),
      OPERAND_SNAPSHOT, 1, 4, false, false, cli_snapshot},
-    {"template", "make and list templates of sandboxes", "[OPTION]... ACTION [NAME]",
+    {"template", "make and list templates of sandboxes", "[OPTION]... ACTION [NAME | FILE]",
      template_details, GROUPS(template_only), OPERAND_TEMPLATE, 1, 2, false, false, cli_template},
     {"volume", "keep folders with a quota that outlive sandboxes", "[OPTION]... ACTION [NAME]",
      volume_details, GROUPS(volume_only), OPERAND_VOLUME, 1, 2, false, false, cli_volume},

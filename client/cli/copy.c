@@ -19,6 +19,7 @@
 #include "proto/tar.h"
 #include "cli.h"
 #include "commands.h"
+#include "copy.h"
 #include "remote.h"
 #include "sink.h"
 #include "units.h"
@@ -462,6 +463,20 @@ copy_out(struct copy *c)
     if (stat(c->local, &st) == 0 && S_ISDIR(st.st_mode) && named)
         (void)snprintf(to, sizeof to, "%s/%s", c->local, name);
     return folder ? receive_folder(c, to) : receive_file(c, to);
+}
+
+int
+copy_into(struct stockade *s, const struct command *command, const char *sandbox, const char *local,
+          const char *path)
+{
+    struct arena *auto_arena a = arena_new(ARENA_MAX);
+    struct copy c = {.s = s, .c = command, .arena = a, .local = local};
+    if (a == NULL)
+        return EXIT_PROBLEM;
+    (void)snprintf(c.sandbox, sizeof c.sandbox, "%s", sandbox);
+    (void)snprintf(c.path, sizeof c.path, "%s", path);
+    (void)signal(SIGPIPE, SIG_IGN); // a thread's pipe
+    return copy_in(&c);
 }
 
 // ---- the command

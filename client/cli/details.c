@@ -120,7 +120,9 @@ const char template_details[] =
     "the sandbox came from. --template NAME of other commands takes both. Sandboxes of it see none of each "
     "other's changes. It is on the broker's disk, and lasts until rm; sandboxes of it keep their files. show "
     "lists the jobs whose files it holds, as the broker saw them, and what they reached.\n\n"
-    "Actions: create NAME --from SANDBOX[:SNAPSHOT] prints the name; ls; show NAME; rm NAME.\n\n"
+    "Actions: create NAME --from SANDBOX[:SNAPSHOT] prints the name; build FILE makes one from a file of steps "
+    "(YAML) and prints its name: a step whose files are kept from an earlier build is not run again; ls; show NAME; rm NAME. "
+    "stockade(1) describes the file.\n\n"
     "Example: stockade template create pandas --from agent; stockade run --template pandas -- python3 x.py";
 
 const char fork_details[] =

@@ -59,7 +59,7 @@ struct options {
     const char *mode, *glob; // fs
     const char *path;        // snapshot
     bool patch;              // snapshot
-    bool once, syscalls, resume, stop, keep, force, recursive, parents, no_clobber;
+    bool once, syscalls, resume, stop, keep, force, recursive, parents, no_clobber, no_cache;
     bool json, bill, interactive, terminal, no_stdin, detach, follow, all, no_trunc, quiet, rules,
         prometheus, openmetrics, help, version;
     const char *const *args; // operands, terminated by NULL

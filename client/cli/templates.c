@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// template: kinds of sandboxes, those of the host and those made from work. create, ls, show, rm.
+// template: kinds of sandboxes, those of the host and those made from work. build, create, ls, show, rm.
 #include <stdio.h>
 #include <string.h>
 
 #include "proto/now.h"
 #include "actions.h"
+#include "build.h"
 #include "commands.h"
 #include "json.h"
 #include "units.h"
@@ -160,6 +161,12 @@ remove_it(const struct acting *a)
     return stockade_template_delete(a->s, a->name, &e) < 0 ? cli_fail(a->c, a->name, &e) : EXIT_OK;
 }
 
+static int
+build(const struct acting *a)
+{
+    return build_template(a->c, a->o, a->s, a->name);
+}
+
 static bool
 add_row(struct table *table, const struct stockade_sandbox_template *t)
 {
@@ -209,15 +216,14 @@ check(const struct command *c, const struct options *o, const struct action *a)
         return cli_usage(c, "create needs --from", "name a sandbox, or SANDBOX:SNAPSHOT");
     if (a->run != create && has_create_option(o))
         return cli_usage(c, "--from, --stop, --env and --workdir need the action create", "");
+    if (a->run != build && (o->name != NULL || o->no_cache || o->quiet))
+        return cli_usage(c, "--name, --no-cache and --quiet need the action build", "");
     return EXIT_OK;
 }
 
 static const struct action all[] = {
-    {"create", 2, 2, "NAME", create},
-    {"ls", 1, 1, NULL, list},
-    {"show", 2, 2, "NAME", show},
-    {"rm", 2, 2, "NAME", remove_it},
-    {0},
+    {"create", 2, 2, "NAME", create}, {"build", 2, 2, "FILE", build},  {"ls", 1, 1, NULL, list},
+    {"show", 2, 2, "NAME", show},     {"rm", 2, 2, "NAME", remove_it}, {0},
 };
 
 int
@@ -225,7 +231,8 @@ cli_template(const struct command *c, const struct options *o)
 {
     static const struct actions actions = {
         .all = all,
-        .hint = "the actions are create NAME --from SANDBOX[:SNAPSHOT], ls, show NAME and rm NAME",
+        .hint = "the actions are build FILE, create NAME --from SANDBOX[:SNAPSHOT], ls, show NAME "
+                "and rm NAME",
         .check = check,
     };
     return actions_run(&actions, c, o);

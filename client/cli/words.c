@@ -18,6 +18,7 @@ struct line {
     const struct option_row *awaited; // the option with the value at the cursor, or NULL
     const char *address;
     int operands;
+    const char *first; // of them
     int command_at; // index (from 1) of the first word of the command for the sandbox; 0: none yet
     bool ended;     // no option can follow
     bool lost;      // unknown command
@@ -88,6 +89,8 @@ read_operand(struct line *l, const char *word, int at)
         l->ended = false;
         return;
     }
+    if (l->operands == 0)
+        l->first = word;
     if (l->operands++ == operands_before_command(l->command))
         l->command_at = at;
     l->ended |= l->command->rest;
@@ -273,12 +276,15 @@ static void
 offer_template_actions(const struct offers *o, const struct line *l)
 {
     static const char *const actions[][2] = {
+        {"build", "make a template from a file of steps"},
         {"create", "make a template from a sandbox"},
         {"ls", "list templates"},
         {"show", "show one template"},
         {"rm", "delete a template"},
     };
-    if (l->operands == 1)
+    if (l->operands == 1 && strcmp(l->first, "build") == 0)
+        (void)fprintf(o->to, ":files\n");
+    else if (l->operands == 1)
         ask_broker(o, offer_templates);
     for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
         offer(o, actions[i][0], actions[i][1]);

@@ -71,7 +71,7 @@ exporter_config_parse(struct exporter_config *c, const char *name, const void *b
         return err_set(e, ERR_INVALID_ARGUMENT, "%s: larger than %d bytes", name, CONFIG_FILE_MAX);
     struct yaml *y = NULL;
     struct yaml_node *root = NULL;
-    int r = yaml_tree_read(name, bytes, n, &y, &root, e);
+    int r = yaml_tree_read(name, bytes, n, false, &y, &root, e);
     if (r < 0)
         return r;
     const struct config_reader reader = {.name = name, .e = e};

@@ -53,10 +53,18 @@ make_snapshot(struct arena *a, int64_t created_ms)
     return m->create_time != NULL ? m : NULL;
 }
 
+static bool
+add_digest(struct arena *a, const struct stored *r, Stockade__V1__Snapshot *m)
+{
+    char digest[STORE_DIGEST_TEXT];
+    store_digest_all(r, digest);
+    m->digest = arena_copy(a, digest, strlen(digest));
+    return m->digest != NULL;
+}
+
 static Stockade__V1__Snapshot *
 convert_kept(struct arena *a, const struct stored *r)
 {
-    char digest[STORE_DIGEST_TEXT];
     Stockade__V1__Snapshot *m = make_snapshot(a, r->created_ms);
     if (m == NULL)
         return NULL;
@@ -66,9 +74,7 @@ convert_kept(struct arena *a, const struct stored *r)
     m->total_inodes = stored_entries(r);
     m->kept_id = r->id;
     m->template_ = r->template;
-    store_digest_all(r, digest);
-    m->digest = arena_copy(a, digest, strlen(digest));
-    return m->digest != NULL ? m : NULL;
+    return add_digest(a, r, m) ? m : NULL;
 }
 
 static Stockade__V1__Snapshot *
@@ -87,11 +93,11 @@ convert_snapshot(struct arena *a, const struct sandbox *s, const struct snapshot
     m->total_bytes = p->bytes_in_all;
     m->total_inodes = p->inodes_in_all;
     m->current = snapshots_current(s) == p;
-    if (r != NULL && strcmp(r->sandbox, s->id.id) == 0) {
-        m->kept_id = r->id;
-        m->template_ = r->template;
-    }
-    return m;
+    if (r == NULL || strcmp(r->sandbox, s->id.id) != 0)
+        return m;
+    m->kept_id = r->id;
+    m->template_ = r->template;
+    return add_digest(a, r, m) ? m : NULL;
 }
 
 // Create, Get and Restore respond with a message of one field: a snapshot of a sandbox, or (p NULL) a kept one.

@@ -91,7 +91,7 @@ config_parse(struct config *c, const char *name, const void *bytes, size_t n, st
     c->sandbox.templates_n = 0;
     struct yaml *y = NULL;
     struct config_source file = {.name = name};
-    int r = yaml_tree_read(name, bytes, n, &y, &file.root, e);
+    int r = yaml_tree_read(name, bytes, n, false, &y, &file.root, e);
     if (r < 0)
         return r;
     r = config_read_keys(c, &file, e);

@@ -235,12 +235,12 @@ def kept_snapshots_remember_it_too(b):
 def damaged_and_newer_ones_are_refused_and_stay(b):
     box(b, "work", script="echo good >A")
     make(b, "good", "work")
-    box(b, "work", script="echo damaged >D")
+    box(b, "work", script="echo damaged >damaged")
     make(b, "damaged", "work")
     box(b, "work", script="echo newer >N")
     make(b, "newer", "work")
     b.stop()
-    path, = glob.glob(f"{b.state}/layers/*/s/home/agent/D")
+    path, = glob.glob(f"{b.state}/layers/*/s/home/agent/damaged")
     with open(path, "r+b") as f:
         f.write(b"D")
     for path in glob.glob(f"{b.state}/store/*.record"):
@@ -274,6 +274,7 @@ def damaged_and_newer_ones_are_refused_and_stay(b):
 
 
 def the_quota_of_kept_bytes_holds(b):
+    clear(b)
     box(b, "work", script="head -c 40000000 /dev/urandom >big")
     make(b, "t", "work")
     sh(b, "echo 1 >A", box="work")
@@ -312,4 +313,4 @@ TESTS = [they_outlast_sandbox_broker_and_host, what_jobs_did_is_written_down_by_
 
 if __name__ == "__main__":
     with Broker(config=CONFIG) as broker:
-        raise SystemExit(run_cases(TESTS, lambda test: test(broker), lambda: clear(broker)))
+        raise SystemExit(run_cases(TESTS, lambda test: (clear(broker), test(broker))))

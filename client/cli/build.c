@@ -1,0 +1,557 @@
+// SPDX-License-Identifier: Apache-2.0
+// See build.h.
+#include "build.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "proto/auto.h"
+#include "proto/now.h"
+#include "build_file.h"
+#include "build_key.h"
+#include "cli.h"
+#include "copy.h"
+#include "json.h"
+#include "text.h"
+#include "units.h"
+
+enum {
+    OUTPUT_SHOWN = 64 * 1024, // the end of a failed step's output
+    STEP_MS = 10 * 60 * 1000,
+    TTL_MS = 60 * 60 * 1000,
+    ENV_MAX = 64,
+};
+
+struct build {
+    const struct command *c;
+    const struct options *o;
+    struct stockade *s;
+    const char *path; // of the file
+    struct build_file file;
+    char folder[PATH_MAX], name[65];
+    char below[160];           // what the next step begins with, in words: part of its key
+    char sandbox[CLI_ID_SIZE]; // "": there is none
+    char kept[BUILD_NAME];     // the snapshot with the files so far; "": none
+    struct stockade_pair env[ENV_MAX];
+    size_t env_n;
+    char *output; // of the step; the end of it
+    size_t output_n;
+    bool output_cut, live;
+    json_t *steps;
+};
+
+// ---- interrupts
+
+static atomic_int interrupted; // the signal; 0: none
+
+// A thread waits for the signals, so that the sandbox of an interrupted build is removed.
+static void *
+wait_for_signal(void *handle)
+{
+    sigset_t ours;
+    int signal = 0;
+    (void)sigemptyset(&ours);
+    (void)sigaddset(&ours, SIGINT);
+    (void)sigaddset(&ours, SIGTERM);
+    for (;;)
+        if (sigwait(&ours, &signal) == 0) {
+            atomic_store(&interrupted, signal);
+            stockade_interrupt(handle);
+        }
+    return NULL;
+}
+
+static bool
+watch_signals(struct stockade *s, pthread_t *thread)
+{
+    sigset_t ours;
+    (void)sigemptyset(&ours);
+    (void)sigaddset(&ours, SIGINT);
+    (void)sigaddset(&ours, SIGTERM);
+    (void)pthread_sigmask(SIG_BLOCK, &ours, NULL);
+    return pthread_create(thread, NULL, wait_for_signal, s) == 0;
+}
+
+// ---- reports
+
+static int
+fail(const struct build *b, const struct stockade_error *e)
+{
+    return interrupted != 0 ? EXIT_SIGNAL + interrupted : cli_fail(b->c, b->name, e);
+}
+
+static int
+fail_here(const struct build *b, const struct err *e)
+{
+    struct stockade_error error = {.code = e->code, .sys = e->sys};
+    (void)snprintf(error.text, sizeof error.text, "%s", e->text);
+    return cli_fail(b->c, "", &error);
+}
+
+// The file with the line of a step.
+static int
+fail_step(const struct build *b, size_t i, const char *why)
+{
+    struct stockade_error e = {.code = STOCKADE_FAILED_PRECONDITION};
+    (void)snprintf(e.text, sizeof e.text, "%s:%u: step %zu: %s", b->path, b->file.line[i], i + 1,
+                   why);
+    (void)snprintf(e.reason, sizeof e.reason, "STEP_FAILED");
+    return cli_fail(b->c, "", &e);
+}
+
+static void
+say(const struct build *b, size_t i, const char *what)
+{
+    const Stockade__V1__TemplateBuildStep *s = b->file.definition->steps[i];
+    char clean[80], line[64];
+    (void)snprintf(line, sizeof line, "%.60s", s->copy != NULL ? s->copy->from : s->run);
+    line[strcspn(line, "\n")] = '\0';
+    if (!b->o->json && !b->o->quiet)
+        (void)fprintf(stderr, "[%zu/%zu] %s %s%s%s\n", i + 1, b->file.definition->n_steps,
+                      s->copy != NULL ? "copy" : "run", text_clean(line, clean, sizeof clean),
+                      what[0] != '\0' ? ": " : "", what);
+}
+
+static void
+note_step(struct build *b, size_t i, bool cached, uint64_t ns)
+{
+    const Stockade__V1__TemplateBuildStep *s = b->file.definition->steps[i];
+    char time[32];
+    (void)json_array_append_new(
+        b->steps, json_pack("{si ss ss sb sf ss}", "line", (int)b->file.line[i], "kind",
+                            s->copy != NULL ? "copy" : "run", "text",
+                            s->copy != NULL ? s->copy->from : s->run, "cached", (int)cached,
+                            "seconds", (double)ns / 1e9, "snapshot", b->kept));
+    if (!cached && !b->o->json && !b->o->quiet)
+        (void)fprintf(stderr, "      %s\n", units_show_ns(ns, time, sizeof time));
+}
+
+// ---- the sandbox of the steps
+
+static void
+drop_sandbox(struct build *b)
+{
+    if (b->sandbox[0] != '\0')
+        (void)stockade_delete(b->s, b->sandbox, NULL);
+    b->sandbox[0] = '\0';
+}
+
+// With the files so far.
+static int
+need_sandbox(struct build *b)
+{
+    const Stockade__V1__TemplateDefinition *d = b->file.definition;
+    const struct stockade_sandbox *box = NULL;
+    const struct stockade_snapshot *snapshot = NULL;
+    struct stockade_error e;
+    const struct stockade_pair label = {"build", b->name};
+    struct stockade_create_options o = STOCKADE_CREATE_OPTIONS_INIT;
+    if (b->sandbox[0] != '\0')
+        return EXIT_OK;
+    o.template_name = d->from[0] != '\0' ? d->from : "default";
+    o.labels = &label;
+    o.labels_n = 1;
+    o.ttl_ms = TTL_MS;
+    o.network = STOCKADE_NETWORK_NONE;
+    if (d->limits != NULL && d->limits->memory[0] != '\0')
+        (void)units_bytes(d->limits->memory, &o.limits.memory_bytes);
+    if (d->limits != NULL && d->limits->disk[0] != '\0')
+        (void)units_bytes(d->limits->disk, &o.limits.disk_bytes);
+    if (stockade_create(b->s, &o, &box, &e) < 0)
+        return fail(b, &e);
+    (void)snprintf(b->sandbox, sizeof b->sandbox, "%s", box->id);
+    stockade_free(box);
+    if (b->kept[0] != '\0' &&
+        stockade_snapshot_restore(b->s, b->sandbox, b->kept, false, &snapshot, &e) < 0)
+        return fail(b, &e);
+    stockade_free(snapshot);
+    return EXIT_OK;
+}
+
+// ---- a step
+
+static int
+on_output(void *cookie, int stream, const void *bytes, size_t n, uint64_t offset)
+{
+    struct build *b = cookie;
+    (void)stream;
+    (void)offset;
+    if (b->live)
+        (void)fwrite(bytes, 1, n, stderr);
+    if (n > OUTPUT_SHOWN) {
+        bytes = (const char *)bytes + (n - OUTPUT_SHOWN);
+        n = OUTPUT_SHOWN;
+    }
+    if (b->output_n + n > OUTPUT_SHOWN) {
+        const size_t over = b->output_n + n - OUTPUT_SHOWN;
+        memmove(b->output, b->output + over, b->output_n - over);
+        b->output_n -= over;
+        b->output_cut = true;
+    }
+    memcpy(b->output + b->output_n, bytes, n);
+    b->output_n += n;
+    return 0;
+}
+
+static void
+show_output(const struct build *b)
+{
+    if (b->live || b->o->json || b->output_n == 0)
+        return;
+    if (b->output_cut)
+        (void)fputs("...\n", stderr);
+    (void)fwrite(b->output, 1, b->output_n, stderr);
+    if (b->output[b->output_n - 1] != '\n')
+        (void)fputc('\n', stderr);
+}
+
+// Its output and the line; with -o json both in one object.
+static int
+judge(const struct build *b, const char *where, const struct stockade_result *r)
+{
+    char why[256];
+    if (r->outcome == STOCKADE_OUTCOME_EXITED && r->exit_code == 0)
+        return EXIT_OK;
+    if (r->outcome == STOCKADE_OUTCOME_EXITED)
+        (void)snprintf(why, sizeof why, "it exited with %u", r->exit_code);
+    else if (r->limits_n > 0)
+        (void)snprintf(why, sizeof why, "it reached the limit %s", r->limits[0].name);
+    else
+        (void)snprintf(why, sizeof why, "%s: %.200s", cli_outcome_name(r->outcome), r->reason);
+    show_output(b);
+    if (b->o->json) {
+        json_t *o = json_pack("{s{ss ss}}", "error", "reason", "STEP_FAILED", "text", why);
+        json_t *error = json_object_get(o, "error");
+        (void)json_object_set_new(error, "where", json_string(where));
+        (void)json_set_bytes(error, "output", b->output, b->output_n);
+        (void)json_object_set(o, "steps", b->steps);
+        (void)json_put(o);
+    }
+    (void)fprintf(stderr, "stockade template: %s: %s\n", where, why);
+    return EXIT_PROBLEM;
+}
+
+// A shell command in a sandbox.
+static int
+run_shell(struct build *b, const char *sandbox, const char *script, const char *timeout,
+          const char *where)
+{
+    const char *const args[] = {"sh", "-ec", script, NULL};
+    const struct stockade_handlers h = {.on_output = on_output, .cookie = b};
+    const struct stockade_result *r = NULL;
+    struct stockade_error e;
+    struct stockade_start_options o = STOCKADE_START_OPTIONS_INIT;
+    o.sandbox = sandbox;
+    o.command = (struct stockade_command){.args = args, .env = b->env, .env_n = b->env_n};
+    if (b->file.definition->workdir[0] != '\0')
+        o.command.workdir = b->file.definition->workdir;
+    o.foreground = true;
+    o.limits.wall_ms = STEP_MS;
+    if (timeout[0] != '\0')
+        (void)units_duration_ms(timeout, &o.limits.wall_ms);
+    b->output_n = 0;
+    b->output_cut = false;
+    int rc = stockade_start(b->s, &o, &h, &r, &e);
+    int code = rc < 0 ? fail(b, &e) : judge(b, where, r);
+    stockade_free(r);
+    return code;
+}
+
+static int
+run_step(struct build *b, size_t i)
+{
+    const Stockade__V1__TemplateBuildStep *s = b->file.definition->steps[i];
+    const size_t n = s->network != NULL ? s->network->n_allow : 0;
+    const struct stockade_policy policy = {
+        .mode = n > 0 ? STOCKADE_NETWORK_ALLOWLIST : STOCKADE_NETWORK_NONE,
+        .allow = n > 0 ? (const char *const *)s->network->allow : NULL,
+        .allow_n = n};
+    char where[PATH_MAX + 64];
+    struct stockade_error e;
+    const struct stockade_sandbox *box = NULL;
+    (void)snprintf(where, sizeof where, "%s:%u: step %zu", b->path, b->file.line[i], i + 1);
+    if (stockade_set_policy(b->s, b->sandbox, &policy, &box, &e) < 0)
+        return fail(b, &e);
+    stockade_free(box);
+    return run_shell(b, b->sandbox, s->run, s->timeout, where);
+}
+
+static void
+local_path(const struct build *b, const char *from, char out[2 * PATH_MAX])
+{
+    (void)snprintf(out, (size_t)2 * PATH_MAX, "%s%s%s", from[0] == '/' ? "" : b->folder,
+                   from[0] == '/' ? "" : "/", from);
+}
+
+// A relative path begins at the definition's working directory, if it has one.
+static int
+copy_step(struct build *b, size_t i)
+{
+    const Stockade__V1__TemplateBuildCopy *copy = b->file.definition->steps[i]->copy;
+    const char *workdir = b->file.definition->workdir;
+    char local[2 * PATH_MAX], to[2 * PATH_MAX];
+    const bool below = copy->to[0] != '/' && workdir[0] != '\0';
+    local_path(b, copy->from, local);
+    (void)snprintf(to, sizeof to, "%s%s%s", below ? workdir : "", below ? "/" : "", copy->to);
+    int code = copy_into(b->s, b->c, b->sandbox, local, to);
+    return code == EXIT_OK || interrupted != 0 ? code : fail_step(b, i, "copy failed");
+}
+
+// ---- what was kept
+
+static int
+key_of(const struct build *b, size_t i, char out[BUILD_NAME], struct err *e)
+{
+    const Stockade__V1__TemplateBuildStep *s = b->file.definition->steps[i];
+    char local[2 * PATH_MAX];
+    struct build_key k;
+    build_key_begin(&k);
+    build_key_text(&k, b->below);
+    build_key_text(&k, b->file.definition->workdir);
+    for (size_t n = 0; n < b->env_n; n++) {
+        build_key_text(&k, b->env[n].name);
+        build_key_text(&k, b->env[n].value);
+    }
+    build_key_text(&k, s->run);
+    for (size_t n = 0; s->network != NULL && n < s->network->n_allow; n++)
+        build_key_text(&k, s->network->allow[n]);
+    if (s->copy != NULL) {
+        build_key_text(&k, s->copy->to);
+        local_path(b, s->copy->from, local);
+        int rc = build_key_tree(&k, local, e);
+        if (rc < 0)
+            return rc;
+    }
+    build_key_end(&k, out);
+    return 0;
+}
+
+static void
+go_on_from(struct build *b, const char *name, const struct stockade_snapshot *p)
+{
+    (void)snprintf(b->kept, sizeof b->kept, "%s", name);
+    (void)snprintf(b->below, sizeof b->below, "files %s", p->digest);
+}
+
+static bool
+is_kept(struct build *b, const char *name)
+{
+    const struct stockade_snapshot *p = NULL;
+    struct stockade_error e;
+    if (b->o->no_cache || stockade_snapshot_get(b->s, "", name, &p, &e) < 0)
+        return false;
+    go_on_from(b, name, p);
+    stockade_free(p);
+    return true;
+}
+
+// A step that cannot be kept is done again by the next build; the template is made anyway.
+static void
+keep(struct build *b, const char *name)
+{
+    const struct stockade_snapshot *p = NULL;
+    struct stockade_error e;
+    if (b->o->no_cache)
+        return;
+    if (stockade_snapshot_keep(b->s, b->sandbox, name, false, &p, &e) == 0) {
+        go_on_from(b, name, p);
+        stockade_free(p);
+        return;
+    }
+    b->kept[0] = '\0';
+    (void)snprintf(b->below, sizeof b->below, "not kept");
+    if (interrupted == 0)
+        (void)fprintf(stderr, "stockade template: the step is not kept for other builds: %s\n",
+                      e.text);
+}
+
+static int
+one_step(struct build *b, size_t i)
+{
+    char name[BUILD_NAME];
+    struct err e;
+    const int64_t begin = now_ns(CLOCK_MONOTONIC);
+    const bool follows = strcmp(b->below, "not kept") == 0;
+    if (key_of(b, i, name, &e) < 0)
+        return fail_step(b, i, e.text);
+    if (!follows && is_kept(b, name)) {
+        drop_sandbox(b); // its files are not the ones to go on from
+        say(b, i, "kept");
+        note_step(b, i, true, 0);
+        return EXIT_OK;
+    }
+    say(b, i, "");
+    int code = need_sandbox(b);
+    if (code == EXIT_OK)
+        code = b->file.definition->steps[i]->copy != NULL ? copy_step(b, i) : run_step(b, i);
+    if (code != EXIT_OK)
+        return code;
+    if (!follows)
+        keep(b, name);
+    note_step(b, i, false, (uint64_t)(now_ns(CLOCK_MONOTONIC) - begin));
+    return interrupted != 0 ? EXIT_SIGNAL + interrupted : EXIT_OK;
+}
+
+// ---- the template
+
+// In a fork, so that what it writes is not in the template.
+static int
+check_ready(struct build *b)
+{
+    const struct stockade_sandboxes *forks = NULL;
+    struct stockade_error e;
+    char where[PATH_MAX + 64], fork[CLI_ID_SIZE];
+    if (b->file.definition->ready[0] == '\0')
+        return EXIT_OK;
+    const struct stockade_policy none = {.mode = STOCKADE_NETWORK_NONE};
+    const struct stockade_sandbox *box = NULL;
+    if (stockade_set_policy(b->s, b->sandbox, &none, &box, &e) < 0)
+        return fail(b, &e);
+    stockade_free(box);
+    if (stockade_fork(b->s, b->sandbox, NULL, &forks, &e) < 0)
+        return fail(b, &e);
+    (void)snprintf(fork, sizeof fork, "%s", forks->items[0].id);
+    stockade_free(forks);
+    (void)snprintf(where, sizeof where, "%s: ready", b->path);
+    int code = run_shell(b, fork, b->file.definition->ready, "", where);
+    (void)stockade_delete(b->s, fork, NULL);
+    return code;
+}
+
+// The one of this name, if there is one, is replaced.
+static int
+make(struct build *b)
+{
+    const struct stockade_sandbox_template *t = NULL;
+    struct stockade_error e;
+    struct stockade_template_options o = STOCKADE_TEMPLATE_OPTIONS_INIT;
+    o.env = b->env;
+    o.env_n = b->env_n;
+    if (b->file.definition->workdir[0] != '\0')
+        o.workdir = b->file.definition->workdir;
+    if (stockade_template_delete(b->s, b->name, &e) < 0 && e.code != STOCKADE_NOT_FOUND)
+        return fail(b, &e);
+    if (stockade_template_create(b->s, b->name, b->sandbox, &o, &t, &e) < 0)
+        return fail(b, &e);
+    int code = EXIT_OK;
+    if (b->o->json)
+        code = json_put(json_pack("{ss ss sI sO}", "name", t->name, "digest", t->digest, "bytes",
+                                  (json_int_t)t->bytes, "steps", b->steps));
+    else
+        (void)puts(t->name);
+    stockade_free(t);
+    return code == EXIT_OK ? cli_flush(b->c) : code;
+}
+
+static void
+key_of_base(const struct stockade_sandbox_template *t, char out[BUILD_NAME])
+{
+    struct build_key k;
+    build_key_begin(&k);
+    build_key_text(&k, t->base);
+    build_key_text(&k, t->digest);
+    build_key_text(&k, t->workdir);
+    for (size_t i = 0; i < t->env_n; i++) {
+        build_key_text(&k, t->env[i].name);
+        build_key_text(&k, t->env[i].value);
+    }
+    build_key_end(&k, out);
+}
+
+// What it is made on.
+static int
+check_base(struct build *b)
+{
+    const Stockade__V1__TemplateDefinition *d = b->file.definition;
+    const char *from = d->from[0] != '\0' ? d->from : "default";
+    const struct stockade_sandbox_template *t = NULL;
+    struct stockade_error e = {.code = STOCKADE_FAILED_PRECONDITION};
+    if (stockade_template_get(b->s, from, &t, &e) < 0)
+        return fail(b, &e);
+    const char *user = t->user_root ? "root" : "agent";
+    const bool other = d->user[0] != '\0' && strcmp(d->user, user) != 0;
+    key_of_base(t, b->below);
+    if (other)
+        (void)snprintf(e.text, sizeof e.text, "%s: user: jobs of template %s are %s, not %s",
+                       b->path, from, user, d->user);
+    (void)snprintf(e.hint, sizeof e.hint, "choose another template with from");
+    stockade_free(t);
+    return other ? cli_fail(b->c, "", &e) : EXIT_OK;
+}
+
+// The name of the template: --name, or that of the file without its end.
+static int
+read_names(struct build *b)
+{
+    char copy[PATH_MAX];
+    (void)snprintf(copy, sizeof copy, "%s", b->path);
+    (void)snprintf(b->folder, sizeof b->folder, "%s", dirname(copy));
+    (void)snprintf(copy, sizeof copy, "%s", b->path);
+    const char *base = basename(copy);
+    const size_t stem = strcspn(base, ".");
+    if (b->o->name != NULL)
+        (void)snprintf(b->name, sizeof b->name, "%s", b->o->name);
+    else
+        (void)snprintf(b->name, sizeof b->name, "%.*s", (int)stem, base);
+    const Stockade__V1__TemplateDefinition *d = b->file.definition;
+    for (size_t i = 0; i < d->n_env && b->env_n < ENV_MAX; i++)
+        b->env[b->env_n++] = (struct stockade_pair){d->env[i]->key, d->env[i]->value};
+    return b->name[0] != '\0' ? EXIT_OK
+                              : cli_usage(b->c, "the file has no name", "use --name NAME");
+}
+
+static int
+all_steps(struct build *b)
+{
+    int code = check_base(b);
+    for (size_t i = 0; i < b->file.definition->n_steps && code == EXIT_OK; i++)
+        code = interrupted != 0 ? EXIT_SIGNAL + interrupted : one_step(b, i);
+    if (code == EXIT_OK)
+        code = need_sandbox(b);
+    if (code == EXIT_OK)
+        code = check_ready(b);
+    return code == EXIT_OK ? make(b) : code;
+}
+
+int
+build_template(const struct command *c, const struct options *o, struct stockade *s,
+               const char *path)
+{
+    struct err e;
+    struct build *b = calloc(1, sizeof *b);
+    if (b == NULL || (b->output = malloc(OUTPUT_SHOWN)) == NULL) {
+        free(b);
+        return EXIT_PROBLEM;
+    }
+    b->c = c;
+    b->o = o;
+    b->s = s;
+    b->path = path;
+    b->live = !o->json && !o->quiet && isatty(STDERR_FILENO) != 0;
+    b->steps = json_array();
+    int code = build_file_read(path, &b->file, &e) < 0 ? fail_here(b, &e) : read_names(b);
+    pthread_t thread;
+    const bool watched = watch_signals(s, &thread);
+    if (code == EXIT_OK)
+        code = all_steps(b);
+    if (watched) {
+        (void)pthread_cancel(thread);
+        (void)pthread_join(thread, NULL);
+    }
+    drop_sandbox(b);
+    build_file_free(&b->file);
+    json_decref(b->steps);
+    free(b->output);
+    free(b);
+    return code;
+}

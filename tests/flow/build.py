@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""stockade template build: steps become layers that the next build begins with; what is wrong names file and line; an
+interrupted build leaves no sandbox."""
+
+import json
+import os
+import signal
+import tempfile
+import threading
+import time
+
+from broker import Broker
+from runner import check, run_cases, until
+
+CONFIG = """
+quotas: {kept_bytes_per_caller: 256M}
+limits_max: {disk: 256M, memory: 512M}
+pool: 2
+templates:
+  - name: default
+  - {name: builder, user: root, root: writable}
+"""
+BOX = tempfile.TemporaryDirectory()
+
+
+def write(name, text):
+    path = os.path.join(BOX.name, name)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+    return path
+
+
+def build(b, path, *flags):
+    """The exit code, the object of -o json, and stderr."""
+    r = b.cli("template", "build", "-o", "json", path, *flags)
+    return r.returncode, json.loads(r.stdout) if r.stdout else None, r.stderr.decode()
+
+
+def cached(made):
+    return [s["cached"] for s in made["steps"]]
+
+
+def no_sandbox(b):
+    check(b.json("ls")[1] == [], b.json("ls")[1])
+
+
+def clear(b):
+    b.cli("rm", "--all")
+    for t in b.json("template", "ls")[1]:
+        if not t["of_host"]:
+            b.cli("template", "rm", t["name"])
+    for s in b.json("snapshot", "ls")[1]:
+        b.cli("snapshot", "rm", s["name"])
+
+
+def what_is_wrong_names_file_line_and_column(b):
+    for text, words in (("", "it is empty"), ("steps: []\n", "there are no steps"), ("- a\n", "1:1: must be a mapping"),
+                        ("frox: default\n", "1:7: frox: there is no such key; did you mean from?"),
+                        ("steps:\n  - {run: a, run: b}\n", "2:14: run: a duplicate key"),
+                        ("steps: 3\n", "1:8: steps: must be a list"), ("steps: [{run: [a]}]\n", "must be a text"),
+                        ("env: [a]\nsteps: [{run: a}]\n", "must be a mapping of names and texts"),
+                        ("steps:\n  - {run: a}\n  - {}\n", "3:5: a step has either run or copy"),
+                        ("steps:\n  - run: a\n    copy: {from: a, to: b}\n", "2:5: a step has either run or copy"),
+                        ("steps:\n  - copy: {from: a}\n", "2:5: copy needs from and to"),
+                        ("steps:\n  - copy: {from: a, to: b}\n    timeout: 3s\n", "network and timeout are for run"),
+                        ("steps: [{run: a, timeout: never}]\n", "must be a time"),
+                        ("limits: {memory: much}\nsteps: [{run: a}]\n", "must be a size"),
+                        ("workdir: x\nsteps: [{run: a}]\n", "workdir"), ("user: nobody\nsteps: [{run: a}]\n", "user"),
+                        ("from: &a default\nsteps: [{run: a}]\n", "anchors are not allowed"),
+                        ("steps: [{run: a, network: {allow: x}}]\n", "must be a list"),
+                        ("from: nobody\nsteps: [{run: a}]\n", "there is no template nobody"),
+                        ("user: root\nsteps: [{run: a}]\n", "jobs of template default are agent, not root"),
+                        ("steps:\n  - copy: {from: missing, to: x}\n", "2: step 1:"),
+                        ("steps: [{run: a}]\n" + "#" * (1 << 20), "larger than 1024 KiB")):
+        code, made, said = build(b, write("wrong.yaml", text))
+        check(code not in (0, 70) and words in said and (made is None or "error" in made), f"{text[:80]!r}: {code} {said}")
+    code, _, said = build(b, "/nowhere/x.yaml")
+    check(code != 0 and "No such file" in said, said)
+    r = b.cli("template", "ls", "--no-cache")
+    check(b"need the action build" in r.stderr, r)
+    no_sandbox(b)
+
+
+def steps_run_once_and_are_kept(b):
+    os.makedirs(os.path.join(BOX.name, "data/sub"), exist_ok=True)
+    write("data/sub/a", "A\n")
+    path = write("app.yaml", """
+from: default
+env: {COLOUR: blue}
+workdir: /home/agent
+steps:
+  - copy: {from: data, to: data}
+  - run: |
+      cat data/sub/a >made
+      echo $COLOUR >>made; pwd >>made
+  - run: echo 2 >two; rm data/sub/a
+ready: test -e two; echo 3 >three
+""")
+    code, made, said = build(b, path)
+    check(code == 0 and made["name"] == "app" and cached(made) == [False] * 3, f"{made} {said}")
+    check([s["line"] for s in made["steps"]] == [6, 7, 10], made)
+    r = b.cli("run", "--template", "app", "--", "sh", "-c", "cat made two; ls data/sub three; echo $COLOUR; pwd")
+    check(r.stdout == b"A\nblue\n/home/agent\n2\ndata/sub:\nblue\n/home/agent\n", r)
+    digest = made["digest"]
+    code, made, _ = build(b, path)
+    check(code == 0 and cached(made) == [True] * 3 and made["digest"] == digest, made)
+    b.kill()
+    b.start()
+    write("app.yaml", open(path, encoding="utf-8").read().replace("echo 2", "echo 4"))
+    code, made, _ = build(b, path)
+    check(cached(made) == [True, True, False] and made["digest"] != digest, made)
+    os.utime(os.path.join(BOX.name, "data/sub/a"), (1, 1))
+    code, made, _ = build(b, path)
+    check(cached(made) == [True] * 3, "another time is no other file")
+    write("data/sub/a", "B\n")
+    code, made, _ = build(b, path)
+    check(cached(made) == [False] * 3, made)
+    check(b.cli("run", "--template", "app", "--", "head", "-1", "made").stdout == b"B\n", "the new file")
+    code, made, _ = build(b, path, "--no-cache", "--name", "other")
+    check(code == 0 and cached(made) == [False] * 3 and made["name"] == "other", made)
+    no_sandbox(b)
+
+
+def the_broker_says_what_was_done_also_for_kept_steps(b):
+    path = write("work.yaml", "steps:\n  - run: echo 1 >one\n  - run: echo 2 >two\n")
+    build(b, path)
+    code, made, _ = build(b, path)
+    check(code == 0 and cached(made) == [True, True], made)
+    _, t = b.json("template", "show", "work")
+    check([s["command"] for s in t["steps"]] == ['sh -ec "echo 1 >one"', 'sh -ec "echo 2 >two"'], t)
+    path = write("next.yaml", "from: work\nenv: {A: b}\nsteps:\n  - run: echo 3 >three\n")
+    code, made, _ = build(b, path)
+    code, made, _ = build(b, path)
+    _, t = b.json("template", "show", "next")
+    check(code == 0 and cached(made) == [True] and len(t["steps"]) == 3 and t["made_on"] == "work", t)
+
+
+def a_failing_step_shows_its_output_and_line_and_keeps_the_template(b):
+    path = write("app.yaml", "steps:\n  - run: echo 1 >one\n")
+    check(build(b, path)[0] == 0, "the first one")
+    write("app.yaml", "steps:\n  - run: echo 1 >one\n  - run: |\n      echo told\n      echo why >&2\n      false\n      echo never\n")
+    code, made, said = build(b, path)
+    check(code == 1 and made["error"]["output"] == "told\nwhy\n" and made["error"]["where"].endswith("app.yaml:3: step 2"), f"{made} {said}")
+    check([s["cached"] for s in made["steps"]] == [True], made)
+    r = b.cli("template", "build", path)
+    check(r.returncode == 1 and b"told\nwhy\nstockade template: " in r.stderr and b"app.yaml:3: step 2: it exited with 1" in r.stderr, r)
+    check(b"[1/2] run echo 1 >one: kept\n[2/2] run echo told\n" in r.stderr, r)
+    check(b.cli("run", "--template", "app", "--", "cat", "one").stdout == b"1\n", "the template is as it was")
+    write("app.yaml", "steps:\n  - {run: sleep 60, timeout: 300ms}\n")
+    code, made, said = build(b, path)
+    check(code == 1 and "it reached the limit wall_ms" in said, said)
+    write("app.yaml", "steps:\n  - run: echo 1 >one\nready: test -e two\n")
+    code, made, said = build(b, path)
+    check(code == 1 and "app.yaml: ready: it exited with 1" in said, said)
+    check(b.cli("run", "--template", "app", "--", "cat", "one").stdout == b"1\n", "also then")
+    no_sandbox(b)
+
+
+def root_inside_changes_usr(b):
+    path = write("tool.yaml", "from: builder\nuser: root\nsteps:\n  - run: echo 'echo tool' >/usr/bin/tool; chmod 755 /usr/bin/tool\n"
+                              "ready: tool\n")
+    code, made, said = build(b, path)
+    check(code == 0, said)
+    check(b.cli("run", "--template", "tool", "--", "tool").stdout == b"tool\n", "a program in /usr/bin")
+
+
+def a_full_quota_ends_the_build_or_only_its_memory(b):
+    path = write("big.yaml", "limits: {disk: 200M}\nsteps:\n  - run: head -c 150000000 /dev/urandom >big\n  - run: head -c 40000000 /dev/urandom >more\n")
+    code, made, said = build(b, path)
+    check(code == 0, said)
+    path = write("big2.yaml", "limits: {disk: 200M}\nsteps:\n  - run: head -c 150000001 /dev/urandom >big\n")
+    code, made, said = build(b, path)
+    check(code != 0 and "not kept for other builds" in said and "quotas.kept_bytes_per_caller" in said, said)
+    no_sandbox(b)
+
+
+def an_interrupted_build_leaves_no_sandbox(b):
+    path = write("slow.yaml", "steps:\n  - run: echo 1 >one\n  - run: sleep 60\n")
+    for which, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        p = b.popen("template", "build", "-q", path)
+        until(lambda: any("sleep" in x["args"][-1] for s in b.json("ls")[1] for x in b.json("ps", s["id"])[1]), "the step runs")
+        p.send_signal(which)
+        check(p.wait(timeout=30) == code, p.returncode)
+        until(lambda: b.json("ls")[1] == [], "its sandbox goes")
+
+
+def a_killed_broker_loses_no_kept_step(b):
+    path = write("slow.yaml", "steps:\n  - run: echo 1 >one\n  - run: sleep 2; echo 2 >two\n")
+    timer = threading.Timer(1.0, b.process.kill)
+    began = time.monotonic()
+    timer.start()
+    code, made, said = build(b, path)
+    timer.join()
+    check(code != 0 and time.monotonic() - began < 60, f"{code} {said}")
+    b.process.wait()
+    b.start()
+    code, made, said = build(b, path)
+    check(code == 0 and cached(made)[1] is False, said)
+
+
+TESTS = [what_is_wrong_names_file_line_and_column, steps_run_once_and_are_kept, the_broker_says_what_was_done_also_for_kept_steps,
+         a_failing_step_shows_its_output_and_line_and_keeps_the_template, root_inside_changes_usr,
+         a_full_quota_ends_the_build_or_only_its_memory, an_interrupted_build_leaves_no_sandbox, a_killed_broker_loses_no_kept_step]
+
+if __name__ == "__main__":
+    with Broker(config=CONFIG) as broker:
+        raise SystemExit(run_cases(TESTS, lambda test: (clear(broker), test(broker))))
