@@ -43,6 +43,7 @@ GROUPS = (
             "CodeFailure",
             "CodeStatus",
             "ContextInfo",
+            "Checkpoint",
         ),
     ),
     ("What comes back", ("Result", "Outcome", "LimitHit", "Bill", "Figure", "Source", "Scope")),
