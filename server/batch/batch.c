@@ -42,14 +42,14 @@ free_jobs(struct list *l)
 static void
 batch_free(struct batch *b)
 {
-    loop_timer_stop(&b->soon);
-    loop_timer_stop(&b->retry);
-    loop_timer_stop(&b->deadline);
-    loop_timer_stop(&b->keep);
-    batch_lanes_end(b);
     free_jobs(&b->queued);
     free_jobs(&b->running);
     free_jobs(&b->done);
+    batch_lanes_end(b);
+    loop_timer_stop(&b->soon); // last: the end of the others may have started it
+    loop_timer_stop(&b->retry);
+    loop_timer_stop(&b->deadline);
+    loop_timer_stop(&b->keep);
     if (b->wants) {
         telemetry_unwait(&b->waiter);
         telemetry_unwant(b->all->srv->telemetry);

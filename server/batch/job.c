@@ -70,6 +70,12 @@ cancel_request(struct batch_job *j)
     j->batch->acquiring--;
 }
 
+static void
+ignore(void *cookie)
+{
+    (void)cookie;
+}
+
 void
 batch_job_free(struct batch_job *j)
 {
@@ -77,6 +83,7 @@ batch_job_free(struct batch_job *j)
     if (j->request != NULL)
         cancel_request(j);
     if (j->follower.job != NULL) {
+        j->follower.wake = ignore;
         job_cancel(j->follower.job, "its batch was cancelled");
         job_unfollow(&j->follower);
     }
@@ -395,7 +402,7 @@ start(struct batch_job *j, struct err *e)
     struct batch_lane *l = b->recycles ? batch_lane_take(b, &spec.limits, &sb) : NULL;
     if (l != NULL)
         return start_in_lane(j, l, m, &(struct start){sb, &spec.limits, a}, e);
-    if (b->recycles && b->lanes_n + b->acquiring >= b->parallel)
+    if (b->recycles && b->lanes_n + b->acquiring >= batch_lanes_max(b))
         return -EAGAIN;
     return acquire(j, &spec, e);
 }
@@ -403,8 +410,9 @@ start(struct batch_job *j, struct err *e)
 static bool
 may_start(const struct batch *b)
 {
-    return !b->waits && b->retry == NULL && b->running_n < b->parallel && !list_empty(&b->queued) &&
-           b->unread < UNREAD_MAX && (!b->recycles || batch_lanes_have_room(b));
+    return !b->waits && (b->retry == NULL || b->lanes_n > 0) && b->running_n < b->parallel &&
+           !list_empty(&b->queued) && b->unread < UNREAD_MAX &&
+           (!b->recycles || batch_lanes_have_room(b));
 }
 
 void

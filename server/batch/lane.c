@@ -88,10 +88,16 @@ find_idle(const struct batch *b, const struct spawn_limits *limits)
     return NULL;
 }
 
+uint32_t
+batch_lanes_max(const struct batch *b)
+{
+    return b->retry != NULL ? b->lanes_n + b->acquiring : b->parallel + b->parallel / 2;
+}
+
 bool
 batch_lanes_have_room(const struct batch *b)
 {
-    return b->lanes_n + b->acquiring < b->parallel || find_idle(b, NULL) != NULL;
+    return b->lanes_n + b->acquiring < batch_lanes_max(b) || find_idle(b, NULL) != NULL;
 }
 
 // The caller may have used it for something else.
@@ -121,7 +127,7 @@ batch_lane_take(struct batch *b, const struct limits *limits, struct sandbox **s
         give_up(l);
     }
     l = find_idle(b, NULL);
-    if (l != NULL && b->lanes_n + b->acquiring >= b->parallel)
+    if (l != NULL && b->lanes_n + b->acquiring >= batch_lanes_max(b))
         give_up(l);
     return NULL;
 }

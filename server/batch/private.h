@@ -89,6 +89,10 @@ int batch_job_check(const struct batch *b, const struct Stockade__V1__BatchJob *
 // lane.c: adds a sandbox of the caller, to be reset before its first job. False: out of memory.
 bool batch_lane_add(struct batch *b, const struct sandbox *sb);
 
+// How many it may have: more than jobs run at a time, so that a job need not wait while another's sandbox is reset. No more
+// than now after one was refused, until it is tried again.
+uint32_t batch_lanes_max(const struct batch *b);
+
 // Whether a job can be started or a sandbox be requested now.
 bool batch_lanes_have_room(const struct batch *b);
 

@@ -6,9 +6,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <unistd.h>
 
 #include "proto/auto.h"
 
@@ -156,9 +158,63 @@ cgstat_parse_sum(const char *text, size_t n, const char *key, uint64_t *out)
     return true;
 }
 
-// Reads up to out_n bytes of a file below a directory. Returns how many, or -errno.
+enum {
+    FILES_EACH = 12, // more than the different files of a sandbox in all tables
+    KEPT_MAX = 256,  // sandboxes whose files are open
+};
+
+struct cgstat_files {
+    uint32_t n;
+    struct {
+        const char *name; // of a table
+        enum spawn_fd dir;
+        int fd;
+    } file[FILES_EACH];
+};
+
+static uint32_t kept_n;
+
+void
+cgstat_keep(struct cgroup_dirs *dirs)
+{
+    if (dirs->files == NULL && kept_n < KEPT_MAX &&
+        (dirs->files = calloc(1, sizeof *dirs->files)) != NULL)
+        kept_n++;
+}
+
+void
+cgstat_drop(struct cgroup_dirs *dirs)
+{
+    if (dirs->files == NULL)
+        return;
+    for (uint32_t i = 0; i < dirs->files->n; i++)
+        (void)close(dirs->files->file[i].fd);
+    free(dirs->files);
+    dirs->files = NULL;
+    kept_n--;
+}
+
+// An open descriptor of a file of the sandbox; -1: none is kept.
+static int
+kept_file(const struct cgroup_dirs *dirs, enum spawn_fd dir, const char *name)
+{
+    struct cgstat_files *f = dirs->files;
+    for (uint32_t i = 0; f != NULL && i < f->n; i++)
+        if (f->file[i].dir == dir && strcmp(f->file[i].name, name) == 0)
+            return f->file[i].fd;
+    if (f == NULL || f->n == FILES_EACH)
+        return -1;
+    int fd = openat(dirs->fd[dir], name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0) {
+        f->file[f->n].name = name;
+        f->file[f->n].dir = dir;
+        f->file[f->n++].fd = fd;
+    }
+    return fd;
+}
+
 static ssize_t
-read_below(int dir, uint32_t job, const char *file, char *out, size_t out_n)
+open_and_read(int dir, uint32_t job, const char *file, char *out, size_t out_n)
 {
     char path[96];
     int n = job != 0 ? snprintf(path, sizeof path, "job-%u/%s", job, file)
@@ -168,6 +224,20 @@ read_below(int dir, uint32_t job, const char *file, char *out, size_t out_n)
     if (fd < 0)
         return -errno;
     ssize_t r = read(fd, out, out_n);
+    return r < 0 ? -errno : r;
+}
+
+// Reads up to out_n bytes of a file below a directory. Returns how many, or -errno.
+static ssize_t
+read_below(const struct cgroup_dirs *dirs, enum spawn_fd dir, uint32_t job, const char *file,
+           char *out, size_t out_n)
+{
+    if (dirs->fd[dir] < 0)
+        return -ENOENT;
+    int kept = job == 0 ? kept_file(dirs, dir, file) : -1;
+    if (kept < 0)
+        return open_and_read(dirs->fd[dir], job, file, out, out_n);
+    ssize_t r = pread(kept, out, out_n, 0);
     return r < 0 ? -errno : r;
 }
 
@@ -201,9 +271,7 @@ read_rows(const struct cgroup_dirs *dirs, uint32_t job, const struct stat_row *r
         bool same = i > 0 && rows[i - 1].dir == row->dir &&
                     (rows[i - 1].file == row->file || has_no_device(row, text, n));
         if (!same)
-            n = dirs->fd[row->dir] < 0
-                    ? -ENOENT
-                    : read_below(dirs->fd[row->dir], job, row->file, text, sizeof text);
+            n = read_below(dirs, row->dir, job, row->file, text, sizeof text);
         uint64_t v = 0;
         if (n < 0 || !cgstat_parse(row->form, text, (size_t)n, row->key, &v) ||
             __builtin_mul_overflow(v, row->scale, &out->v[row->stat]))
@@ -289,7 +357,7 @@ read_one(const struct cgroup_dirs *dirs, enum spawn_fd dir, const char *file)
 {
     char text[32] = "";
     uint64_t v = 0;
-    ssize_t n = dirs->fd[dir] < 0 ? -ENOENT : read_below(dirs->fd[dir], 0, file, text, sizeof text);
+    ssize_t n = read_below(dirs, dir, 0, file, text, sizeof text);
     return n > 0 && cgstat_parse_number(text, (size_t)n, &v) ? v : 0;
 }
 

@@ -45,10 +45,20 @@ cgstat_known(const struct cgstat *s, enum cgroup_stat i)
     return (s->known >> i & 1) != 0;
 }
 
+struct cgstat_files;
+
 // The directories of a sandbox, by enum spawn_fd; -1: missing. Borrowed.
 struct cgroup_dirs {
     int fd[SPAWN_FDS_MAX];
+    // owned: cgstat_keep(); NULL: each file is opened whenever it is read
+    struct cgstat_files *files;
 };
+
+// From now on the files of the sandbox, not those of its jobs, stay open: for one that runs many jobs. Does nothing if too many
+// are open already, or without memory.
+void cgstat_keep(struct cgroup_dirs *dirs);
+// Closes them.
+void cgstat_drop(struct cgroup_dirs *dirs);
 
 // Reads the counters of job `job`, or with job 0 of the sandbox. A missing counter is unknown; never fails.
 void cgstat_read(const struct cgroup_dirs *dirs, uint32_t job, struct cgstat *out);

@@ -85,7 +85,7 @@ set_by_limits(struct env *env, const struct limits *l)
 {
     char text[96];
     const uint64_t cpus = (l->v[LIMIT_CPU_MILLIS] + 999) / 1000;
-    const long host = sysconf(_SC_NPROCESSORS_ONLN);
+    const long host = cpus > 1 ? sysconf(_SC_NPROCESSORS_ONLN) : 1; // it reads a file
     const uint64_t threads = host > 0 && cpus > (uint64_t)host ? (uint64_t)host : cpus;
     (void)snprintf(text, sizeof text, "%" PRIu64, threads);
     if (!set(env, OF_OPENMP, text) || !set(env, OF_GO, text))

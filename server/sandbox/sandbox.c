@@ -93,6 +93,7 @@ sandbox_settle(struct sandbox *s)
     s->all->networks->forget(s);
     if (s->all->mounters != NULL)
         s->all->mounters->forget(s);
+    cgstat_drop(&s->dirs);
     spawn_close_fds(s->dirs.fd);
     loop_timer_stop(&s->ttl);
     loop_timer_stop(&s->wait_timer);

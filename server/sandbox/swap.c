@@ -228,6 +228,7 @@ int
 sandbox_reset(struct sandbox *s, struct sandbox_swap *w, struct err *e)
 {
     const struct sandbox_swap_plan plan = {.op = SPAWN_RESET};
+    cgstat_keep(&s->dirs);
     return begin(s, &plan, w, e);
 }
 

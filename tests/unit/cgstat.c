@@ -115,7 +115,7 @@ missing_files_of_a_cgroup_are_unknown_and_others_are_read(void **state)
     put(dir, "cpu.stat", "usage_usec 40\nthrottled_usec 9\n");
     put(dir, "pids.events", "max 3\n");
     put(dir, "cgroup.events", "populated 1\nfrozen 0\n");
-    struct cgroup_dirs dirs = {{-1, -1, -1, -1, -1, -1, -1, -1}};
+    struct cgroup_dirs dirs = {.fd = {-1, -1, -1, -1, -1, -1, -1, -1}};
     struct cgstat s;
     dirs.fd[SPAWN_FD_CGROUP] = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     cgstat_read(&dirs, 1, &s);
@@ -137,6 +137,36 @@ missing_files_of_a_cgroup_are_unknown_and_others_are_read(void **state)
     clear(dir);
 }
 
+static void
+kept_files_are_read_again_without_being_opened(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/stockade-cgstat-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    put(dir, "cpu.stat", "usage_usec 40\nthrottled_usec 9\n");
+    put(dir, "pids.events", "max 3\n");
+    struct cgroup_dirs dirs = {.fd = {-1, -1, -1, -1, -1, -1, -1, -1}};
+    struct cgstat s;
+    dirs.fd[SPAWN_FD_CGROUP] = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    cgstat_keep(&dirs);
+    cgstat_keep(&dirs);
+    for (int i = 0; i < 2; i++) {
+        cgstat_read(&dirs, 0, &s);
+        assert_int_equal(s.v[STAT_THROTTLED_NS], 9000);
+        assert_int_equal(s.v[STAT_PIDS_DENIED], 3);
+        assert_false(cgstat_known(&s, STAT_OOM_KILLS)); // its file does not exist
+    }
+    put(dir, "cpu.stat", "usage_usec 50\nthrottled_usec 12\n");
+    clear(dir);
+    cgstat_read(&dirs, 0, &s);
+    assert_int_equal(s.v[STAT_THROTTLED_NS], 12000);
+    cgstat_drop(&dirs);
+    cgstat_drop(&dirs);
+    cgstat_read(&dirs, 0, &s);
+    assert_false(cgstat_known(&s, STAT_THROTTLED_NS));
+    (void)close(dirs.fd[SPAWN_FD_CGROUP]);
+}
+
 int
 main(void)
 {
@@ -146,6 +176,7 @@ main(void)
         cmocka_unit_test(a_sum_that_does_not_fit_is_refused),
         cmocka_unit_test(numbers_keys_and_sums_are_read),
         cmocka_unit_test(missing_files_of_a_cgroup_are_unknown_and_others_are_read),
+        cmocka_unit_test(kept_files_are_read_again_without_being_opened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
