@@ -236,6 +236,7 @@ def without_a_broker_it_still_answers_and_says_so(b):
     with Exporter(b) as x:
         check(x.value("stockade_exporter_broker_up") == 1, "it answers")
         b.stop()
+        until(lambda: x.value("stockade_exporter_broker_up") == 0, "the last metrics are not fresh any more")
         status, _, body = x.get()
         check(status == 200 and "stockade_exporter_broker_up 0" in body and "stockade_jobs" not in body, body[:2000])
         b.start()
