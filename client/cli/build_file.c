@@ -16,19 +16,21 @@
 
 enum { ARENA_BYTES = 1024 * 1024 };
 
+// NULL: the mapping has no such key.
 static const struct yaml_node *
-child(const struct yaml_node *n, const char *key)
+child(const struct yaml_node *map, const char *key)
 {
-    for (const struct yaml_node *it = n == NULL ? NULL : n->child; it != NULL; it = it->next)
-        if (strcmp(it->key, key) == 0)
-            return it;
-    return NULL;
+    const struct yaml_node *it = map->child;
+    while (it != NULL && strcmp(it->key, key) != 0)
+        it = it->next;
+    return it;
 }
 
 static int
 wrong(const char *name, const struct yaml_node *n, const char *what, struct err *e)
 {
-    return err_set(e, ERR_INVALID_ARGUMENT, "%s:%u:%u: %s", name, n->line, n->column, what);
+    return err_set(e, ERR_INVALID_ARGUMENT, "%s:%u:%u: %s", name, n != NULL ? n->line : 0,
+                   n != NULL ? n->column : 0, what);
 }
 
 // What the schema cannot say about a step.
@@ -53,7 +55,7 @@ check_limits(const char *name, const struct yaml_node *n,
              const Stockade__V1__TemplateBuildLimits *l, struct err *e)
 {
     uint64_t bytes = 0;
-    if (l == NULL)
+    if (l == NULL || n == NULL)
         return 0;
     if (l->memory[0] != '\0' && units_bytes(l->memory, &bytes) < 0)
         return wrong(name, child(n, "memory"), "must be a size, such as 512M or 2G", e);

@@ -11,15 +11,21 @@ import threading
 import time
 
 from broker import Broker
-from runner import check, run_cases, until
+from root_inside import reachable
+from runner import Skipped, check, run_cases, until
 
 CONFIG = """
 quotas: {kept_bytes_per_caller: 256M}
-limits_max: {disk: 256M, memory: 512M}
+limits_max: {disk: 1G, memory: 1536M}
 pool: 2
 templates:
   - name: default
-  - {name: builder, user: root, root: writable}
+  - name: builder
+    user: root
+    root: writable
+    paths: [/var/lib/dpkg]
+    limits: {inodes: 200000, timeout: 5m, cpu_time: 5m, pids: 512, file_size: 1G}
+    network_max: {mode: open, outbound: [203.0.113.0/24, 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16]}
 """
 BOX = tempfile.TemporaryDirectory()
 
@@ -199,9 +205,42 @@ def a_killed_broker_loses_no_kept_step(b):
     check(code == 0 and cached(made)[1] is False, said)
 
 
+def a_package_is_installed_once_and_a_hundred_jobs_start_with_it(b):
+    flags = reachable(("deb.debian.org", 80))
+    if flags is None or not os.path.exists("/var/lib/dpkg/status"):
+        raise Skipped("no registry of packages here")
+    allow = ", ".join(f"'{f}'" for f in flags[1::2])
+    path = write("jq.yaml", f"""
+from: builder
+limits: {{memory: 1536M, disk: 700M}}
+steps:
+  - run: apt-get update </dev/null; apt-get remove -y jq </dev/null
+    network: {{allow: [{allow}]}}
+  - run: apt-get install -y jq </dev/null
+    network: {{allow: [{allow}]}}
+    timeout: 4m
+ready: jq --version
+""")
+    code, made, said = build(b, path)
+    check(code == 0, said)
+    _, t = b.json("template", "show", "jq")
+    check([s["command"][:20] for s in t["steps"]] == ['sh -ec "apt-get upda', 'sh -ec "apt-get inst'], t)
+    for step in t["steps"]:
+        check("deb.debian.org:80" in step["destinations"] and step["connections"] > 0, step)
+    check(t["network"] == "none" and "deb.debian.org:80" in b.cli("template", "show", "jq").stdout.decode(), t)
+    lines = b"".join(b'{"args": ["jq", "-n", "%d+1"]}\n' % i for i in range(100))
+    began = time.monotonic()
+    r = b.cli("batch", "--template", "jq", "-", input=lines, timeout=120)
+    print(f"100 jobs of the template: {time.monotonic() - began:.2f} s", flush=True)
+    check(r.returncode == 0 and sorted(int(json.loads(x)["stdout"]) for x in r.stdout.splitlines()) == list(range(1, 101)), r)
+    code, made, _ = build(b, path)
+    check(cached(made) == [True, True], made)
+
+
 TESTS = [what_is_wrong_names_file_line_and_column, steps_run_once_and_are_kept, the_broker_says_what_was_done_also_for_kept_steps,
          a_failing_step_shows_its_output_and_line_and_keeps_the_template, root_inside_changes_usr,
-         a_full_quota_ends_the_build_or_only_its_memory, an_interrupted_build_leaves_no_sandbox, a_killed_broker_loses_no_kept_step]
+         a_full_quota_ends_the_build_or_only_its_memory, an_interrupted_build_leaves_no_sandbox,
+         a_package_is_installed_once_and_a_hundred_jobs_start_with_it, a_killed_broker_loses_no_kept_step]
 
 if __name__ == "__main__":
     with Broker(config=CONFIG) as broker:

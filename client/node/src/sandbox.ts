@@ -345,7 +345,7 @@ export class Sandbox implements AsyncDisposable {
   /**
    * Makes a template of its files, of now or of `snapshot`: `template: name` of other calls begins with them. `stop`:
    * cancel the jobs that run in it first; without a snapshot there must be none. `env`, `workdir`: of the jobs of its
-   * sandboxes. Nothing is copied. It stays until `deleteTemplate` or the end of the broker. Rejects with
+   * sandboxes. It is on the broker's disk and outlasts the broker, until `deleteTemplate`. Rejects with
    * FailedPreconditionError, AlreadyExistsError, NotFoundError and ResourceExhaustedError.
    */
   async makeTemplate(

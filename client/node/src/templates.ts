@@ -30,6 +30,10 @@ export interface SandboxTemplate {
   env: Readonly<Record<string, string>>;
   /** Working directory of jobs; "": that of `hostTemplate`. */
   workdir: string;
+  /** Digest of its files, in hex: equal ones mean equal files. */
+  digest: string;
+  /** Who made it, such as `uid:1000`. */
+  principal: string;
 }
 
 /** What a message says about a template. */
@@ -47,6 +51,8 @@ export function sandboxTemplate(message: TemplateMessage | undefined): SandboxTe
     size: Number(message?.bytes ?? 0n),
     env: Object.fromEntries((message?.env ?? []).map((v) => [v.name, v.value])),
     workdir: message?.workdir ?? "",
+    digest: message?.digest ?? "",
+    principal: message?.principal ?? "",
   };
 }
 

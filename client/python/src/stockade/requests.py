@@ -149,6 +149,10 @@ class TemplateInfo:
     env: dict[str, str]
     #: Working directory of jobs; "": that of ``host_template``.
     workdir: str
+    #: Digest of its files, in hex: equal ones mean equal files.
+    digest: str
+    #: Who made it, such as ``uid:1000``.
+    principal: str
 
 
 @dataclass(frozen=True)
@@ -223,6 +227,8 @@ def template_info(message: template_service_pb2.SandboxTemplate) -> TemplateInfo
         size=message.bytes,
         env={v.name: v.value for v in message.env},
         workdir=message.workdir,
+        digest=message.digest,
+        principal=message.principal,
     )
 
 

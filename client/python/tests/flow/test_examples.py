@@ -68,6 +68,7 @@ def test_eight_edits_are_tried_in_forks_and_the_best_is_kept(broker: Broker) -> 
 def test_the_chart_of_the_analysis_is_saved(broker: Broker, tmp_path: Path) -> None:
     printed = example(broker, "pandas_chart.py", tmp_path / "chart.png")
     assert "north" in printed
+    assert re.search(r"^in [0-9.]+ s$", printed, re.MULTILINE)
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
 
 

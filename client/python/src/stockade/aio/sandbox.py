@@ -397,8 +397,8 @@ class Sandbox(Box):
         ``env``       environment of the jobs of its sandboxes
         ``workdir``   their working directory
 
-        Nothing is copied. It stays when this sandbox ends, until ``Client.delete_template`` or the
-        end of the broker. Raises ``FailedPrecondition``, ``AlreadyExists``, ``NotFound``,
+        It is on the broker's disk and outlasts this sandbox and the broker, until
+        ``Client.delete_template``. Raises ``FailedPrecondition``, ``AlreadyExists``, ``NotFound``,
         ``ResourceExhausted``.
         """
         return await self._make_template(name, snapshot, stop, env, workdir)
