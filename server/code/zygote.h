@@ -13,8 +13,8 @@
 // So that no fork and no move between cgroups happens while a caller waits, one spare is always ready. It has its own random
 // seeds and pid; it shares the zygote's address layout and hash seed, as all processes that fork without exec do.
 //
-// Zygote and spare are agents (agent.h). What runs in a context has the same uid and may kill them, or change the zygote's
-// memory: only contexts of the same sandbox are affected, and a context without a spare starts an interpreter as usual.
+// Zygote and spare are agents (agent.h). What runs in a context has the same uid and may kill them, but not open their
+// memory (PR_SET_DUMPABLE): a context without a spare starts an interpreter as usual.
 // Loop thread only.
 #pragma once
 

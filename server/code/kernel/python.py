@@ -43,6 +43,7 @@ class Kernel:
     loop_fds = frozenset()
     flags = 0
     shell = None
+    protected = False  # its memory is not for other processes
 
 
 K = Kernel

@@ -6,14 +6,25 @@
 #                                                                         four descriptors (0 to 2 and a link): it serves
 #
 # What the memory of a process does not hold is refused: `no WHY` on the socket. Each waiting process opens the files of its
-# parent again, so that it has positions of its own.
+# parent again, so that it has positions of its own. Zygotes and waiting processes are non-dumpable (PR_SET_DUMPABLE) from
+# their fork on: other processes of the sandbox, which have the same uid, can kill them, but not open their memory.
 
 HARMLESS = {(1, minor) for minor in (3, 5, 7, 8, 9)}  # null, zero, full, random, urandom
 OWN = {0, 1, 2, 3}
+PR_SET_DUMPABLE = 4
 
 
 class Impossible(Exception):
     """What keeps this process from being forked with all of its state."""
+
+
+def protect(on):
+    """Where python has ctypes."""
+    try:
+        import ctypes
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0 if on else 1, 0, 0, 0)
+    except (ImportError, OSError, AttributeError):
+        pass
 
 
 def threads():
@@ -183,6 +194,7 @@ def branch(fd, files=(), own_bytes=0):
     flush_streams()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGCHLD))
     new = False
+    protect(True)
     try:
         new = fork_twice(fd, files, own_bytes)
     except OSError as error:
@@ -190,6 +202,7 @@ def branch(fd, files=(), own_bytes=0):
     finally:
         if not new:
             os.close(fd)
+            protect(K.protected)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return new
 
@@ -214,6 +227,7 @@ def fork_live(fd):
 
 def wait_for_use():
     """In a new process: until the broker gives it the descriptors of an interpreter. It may have to fork others before."""
+    K.protected = True
     broker = _socket.socket(fileno=3)
     while True:
         data, passed, _, _ = broker.recvmsg(16, FDS_SPACE)
@@ -227,4 +241,6 @@ def wait_for_use():
             os.dup2(fd, to, inheritable=to < 3)
             os.close(fd)
         broker.detach()
+        K.protected = False
+        protect(False)
         return

@@ -46,6 +46,8 @@ def reseed():
 
 
 def zygote_main():
+    K.protected = True
+    protect(True)
     prepare()
     broker = _socket.socket(fileno=3)
     while True:
