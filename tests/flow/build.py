@@ -48,7 +48,7 @@ def cached(made):
 
 
 def no_sandbox(b):
-    check(b.json("ls")[1] == [], b.json("ls")[1])
+    until(lambda: b.json("ls")[1] == [], lambda: f"no sandbox is left: {b.json('ls')[1]}")
 
 
 def clear(b):
