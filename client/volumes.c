@@ -28,6 +28,9 @@ one_from(void *to, struct arena *a, const ProtobufCMessage *message)
         .inodes = from->inodes,
         .created_ms = time_from(from->create_time),
         .sandboxes = from->sandboxes,
+        .measured = from->use != NULL,
+        .used_bytes = from->use != NULL ? from->use->bytes : 0,
+        .used_inodes = from->use != NULL ? from->use->inodes : 0,
     };
     return true;
 }

@@ -14,9 +14,12 @@ enum { CELL_MAX = 512 };
 static json_t *
 json_of_volume(const struct stockade_volume *v)
 {
-    return json_pack("{ss sI sI so sI}", "name", v->name, "bytes", (json_int_t)v->bytes, "inodes",
-                     (json_int_t)v->inodes, "create_time", json_of_time(v->created_ms), "sandboxes",
-                     (json_int_t)v->sandboxes);
+    json_t *use = v->measured ? json_pack("{sI sI}", "bytes", (json_int_t)v->used_bytes, "inodes",
+                                          (json_int_t)v->used_inodes)
+                              : json_null();
+    return json_pack("{ss sI sI so so sI}", "name", v->name, "bytes", (json_int_t)v->bytes,
+                     "inodes", (json_int_t)v->inodes, "use", use, "create_time",
+                     json_of_time(v->created_ms), "sandboxes", (json_int_t)v->sandboxes);
 }
 
 static void
@@ -26,6 +29,10 @@ print_volume(const struct stockade_volume *v)
     (void)printf("name       %s\n", text_clean(v->name, text, sizeof text));
     (void)printf("size       %s in %llu inodes\n", units_show_bytes(v->bytes, size, sizeof size),
                  (unsigned long long)v->inodes);
+    if (v->measured)
+        (void)printf("used       %s in %llu inodes\n",
+                     units_show_bytes(v->used_bytes, size, sizeof size),
+                     (unsigned long long)v->used_inodes);
     (void)printf("age        %s\n", units_show_age(now_wall_ms() - v->created_ms, age, sizeof age));
     (void)printf("sandboxes  %u\n", v->sandboxes);
 }
@@ -76,12 +83,13 @@ remove_it(const struct acting *a)
 static bool
 add_row(struct table *t, const struct stockade_volume *v)
 {
-    char size[32], inodes[24], sandboxes[16], age[16];
+    char size[32], used[32], inodes[24], sandboxes[16], age[16];
     (void)snprintf(inodes, sizeof inodes, "%llu", (unsigned long long)v->inodes);
     (void)snprintf(sandboxes, sizeof sandboxes, "%u", v->sandboxes);
     return table_row(
-        t, (const char *[]){v->name, units_show_bytes(v->bytes, size, sizeof size), inodes,
-                            units_show_age(now_wall_ms() - v->created_ms, age, sizeof age),
+        t, (const char *[]){v->name, units_show_bytes(v->bytes, size, sizeof size),
+                            v->measured ? units_show_bytes(v->used_bytes, used, sizeof used) : "-",
+                            inodes, units_show_age(now_wall_ms() - v->created_ms, age, sizeof age),
                             sandboxes});
 }
 
@@ -104,7 +112,7 @@ list_page(const struct acting *a, struct listing *l)
 static int
 list(const struct acting *a)
 {
-    static const char *const head[] = {"VOLUME", "SIZE", "INODES", "AGE", "SANDBOXES"};
+    static const char *const head[] = {"VOLUME", "SIZE", "USED", "INODES", "AGE", "SANDBOXES"};
     return actions_list(a, head, sizeof head / sizeof head[0], list_page);
 }
 

@@ -31,6 +31,13 @@ convert_volume(struct arena *a, const struct volumes *vs, const struct volume *v
     m->sandboxes = volume_sandboxes(vs, v);
     m->create_time =
         wire_make_time(a, v->created_ms / 1000, (int32_t)(v->created_ms % 1000) * 1000000);
+    volume_look(v);
+    if (v->measured && (m->use = wire_make(a, &stockade__v1__volume_use__descriptor)) == NULL)
+        return NULL;
+    if (v->measured) {
+        m->use->bytes = v->used_bytes;
+        m->use->inodes = v->used_inodes;
+    }
     return m->create_time != NULL ? m : NULL;
 }
 
@@ -98,10 +105,20 @@ get(struct server *s, struct call *c, const ProtobufCMessage *req)
         (const Stockade__V1__VolumeServiceGetRequest *)req;
     struct err e;
     const struct volume *v = volume_find(s->volumes, call_tenant(c), m->name, &e);
-    if (v == NULL)
+    if (v == NULL) {
         call_fail(c, &e);
+        return;
+    }
+    struct volume_op *op = NULL;
+    struct pending *p =
+        pending_new(s, c, &stockade__v1__volume_service_get_response__descriptor, unwait);
+    if (p == NULL)
+        return;
+    int r = volume_measure(v, on_made, p, &op, &e);
+    if (r > 0)
+        on_made(p, v, NULL);
     else
-        reply(c, &stockade__v1__volume_service_get_response__descriptor, s->volumes, v);
+        pending_begun(p, r, op, &e);
 }
 
 static void

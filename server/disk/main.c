@@ -18,6 +18,7 @@
 #include "backend.h"
 #include "names.h"
 #include "proto/auto.h"
+#include "proto/fdpass.h"
 #include "server/spawner/tree_mount.h"
 
 // The one that new disks get; NULL: none works here. *why: why it is not the better one, or "".
@@ -72,6 +73,8 @@ do_make(int folder, const char *name, const struct disk_order *o, struct disk_an
     return b->make(folder, name, o, &a->err);
 }
 
+static int mounted_fd = -1; // OPEN: O_PATH, goes with the answer
+
 // Mounts it where the spawner's helpers find it.
 static int
 do_open(int folder, const char *name, const struct disk_order *o, struct disk_answer *a)
@@ -87,7 +90,10 @@ do_open(int folder, const char *name, const struct disk_order *o, struct disk_an
     if (setns(DISK_SPACE_FD, CLONE_NEWNS) < 0)
         return err_sys(&a->err, errno, "enter the namespace of disks");
     (void)snprintf(place, sizeof place, "%u", o->place);
-    return mount_attach(fd, AT_FDCWD, place, &a->err);
+    int r = mount_attach(fd, AT_FDCWD, place, &a->err);
+    if (r == 0)
+        mounted_fd = take_fd(&fd);
+    return r;
 }
 
 static int
@@ -143,7 +149,8 @@ main(void)
         memchr(o.state_dir, '\0', sizeof o.state_dir) == NULL || spawner_has_ended())
         return 64;
     a.ok = carry_out(&o, &a) == 0;
-    bool sent = send(DISK_SOCKET_FD, &a, sizeof a, MSG_NOSIGNAL) == (ssize_t)sizeof a;
+    const struct fdpass m = {&a, sizeof a, &mounted_fd, mounted_fd >= 0 ? 1 : 0};
+    bool sent = fdpass_send(DISK_SOCKET_FD, &m, 0) == 0;
     // Not exit(3): LeakSanitizer needs /proc, which the namespace of disks does not have.
     _exit(sent ? 0 : 70);
 }

@@ -11,7 +11,7 @@
 //                 All its bytes are allocated when it is made, so a disk of the host that is full later harms none
 //
 //   spawner       --struct disk_order, with the namespace of open disks (DISK_OPEN)--> stockade-disk
-//   stockade-disk --struct disk_answer--> spawner                                      then it exits
+//   stockade-disk --struct disk_answer, with a descriptor of the mount (DISK_OPEN)--> spawner         then it exits
 //
 // An image is mounted only if this program made it: nobody else can write to it but through the kernel's file system. The
 // program locks an image (flock(2)) before it binds it to a loop device, which keeps the lock as long as anything is mounted

@@ -17,6 +17,7 @@
 
 #include "io.h"
 #include "proto/auto.h"
+#include "proto/fdpass.h"
 #include "proto/program.h"
 #include "server/disk/order.h"
 
@@ -207,10 +208,12 @@ disk_process_heard(struct spawner *s, uint32_t number)
     struct disk_run *run = &s->disk_run[number];
     if (run->answer == NULL)
         return;
-    ssize_t n = recv(run->socket_fd, &got, sizeof got, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    int auto_close mounted = -1;
+    struct fdpass m = {&got, sizeof got, &mounted, 1};
+    int r = fdpass_receive(run->socket_fd, &m, MSG_DONTWAIT);
+    if (r == -EAGAIN || r == -EINTR)
         return;
-    if (n != (ssize_t)sizeof got) {
+    if (r <= 0 || m.n != sizeof got || (run->opens && got.ok && mounted < 0)) {
         got.ok = 0;
         (void)err_set(&got.err, ERR_INTERNAL, "stockade-disk ended without an answer");
     }
@@ -222,10 +225,16 @@ disk_process_heard(struct spawner *s, uint32_t number)
     run->answer = NULL;
     answer_reply(a)->layer = run->number;
     err_sanitize(&got.err);
-    if (got.ok)
+    if (got.ok && run->opens) {
+        answer_reply(a)->ok = 1;
+        answer_reply(a)->fds = 1u << SPAWN_FD_DISK;
+        int fd = take_fd(&mounted);
+        answer_send(s, a, &fd, 1);
+    } else if (got.ok) {
         answer_ok(s, a);
-    else
+    } else {
         answer_err(s, a, &got.err);
+    }
 }
 
 void

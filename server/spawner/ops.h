@@ -208,7 +208,8 @@ enum spawn_op {
     // DISKS_BUSY: SPAWN_DISK_RUNS_MAX are in progress. FAILED_PRECONDITION with the reason NO_DISKS: this host has none.
     // limits: disk_bytes, inodes. ALREADY_EXISTS; RESOURCE_EXHAUSTED: the host's disk has no room for it
     SPAWN_DISK_MAKE = 19,
-    // NOT_FOUND; UNAVAILABLE: it is in use elsewhere. The reply has its number, and it stays open until CLOSE
+    // NOT_FOUND; UNAVAILABLE: it is in use elsewhere. The reply has its number, and a descriptor as SPAWN_FD_DISK, which the
+    // broker closes before CLOSE. It stays open until then
     SPAWN_DISK_OPEN = 20,
     SPAWN_DISK_REMOVE = 21, // succeeds if it does not exist. FAILED_PRECONDITION: it is open
     // no slot. arg: number of an open disk. FAILED_PRECONDITION: a sandbox has it
@@ -309,7 +310,7 @@ struct spawn_request {
     char at[SPAWN_AT_MAX];              // MOUNT: absolute, inside the sandbox; others: ""
 };
 
-// Descriptors of a CREATE reply, in this order, without missing ones: `fds` has bit n set if enum n is included.
+// Descriptors of a CREATE reply (and DISK_OPEN: the last one), in this order, without missing ones: `fds` has bit n set if enum n is included.
 enum spawn_fd {
     SPAWN_FD_GUEST = 0,  // the broker's end of the guest's socket, non-blocking
     SPAWN_FD_CGROUP = 1, // O_RDONLY directory of the v2 cgroup

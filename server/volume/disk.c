@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opening, closing and removing the disk of a volume. entry_settle() alone decides what is next; each answer of the spawner
 // changes the state and calls it again.
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "volumes_private.h"
+#include "proto/auto.h"
 #include "server/base/log.h"
 #include "server/base/loop.h"
 #include "server/base/server.h"
@@ -12,6 +15,7 @@
 enum {
     IDLE_MS = 10 * 1000, // it stays open for the next sandbox
     AGAIN_MS = 200,
+    SOON_MS = 1,
 };
 
 static void begin_close(struct entry *v);
@@ -22,6 +26,21 @@ disk_of(const struct entry *v)
     struct spawn_disk d = {.kind = SPAWN_DISK_VOLUME};
     memcpy(d.id, v->volume.id, sizeof d.id);
     return d;
+}
+
+// Those that want to know what it holds, known or not.
+static void
+tell(struct entry *v)
+{
+    while (!list_empty(&v->measuring)) {
+        struct volume_op *op = list_entry(v->measuring.next, struct volume_op, node);
+        volume_done *done = op->done;
+        void *cookie = op->cookie;
+        list_remove(&op->node);
+        free(op);
+        if (done != NULL)
+            done(cookie, &v->volume, NULL);
+    }
 }
 
 static void
@@ -43,6 +62,12 @@ settle_in(struct entry *v, uint64_t ms)
         (void)loop_timer_start(v->all->srv->loop, &v->timer, ms, on_time, v);
 }
 
+void
+entry_settle_soon(struct entry *v)
+{
+    settle_in(v, SOON_MS);
+}
+
 // Those that wait get the disk, or the failure.
 static void
 serve(struct entry *v, const struct err *e)
@@ -59,9 +84,11 @@ static void
 on_opened(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
     struct entry *v = cookie;
-    (void)fds;
     v->state = reply->ok != 0 ? VOLUME_OPEN : VOLUME_CLOSED;
     v->number = reply->layer;
+    v->disk_fd = take_fd(&fds[SPAWN_FD_DISK]);
+    volume_look(&v->volume);
+    tell(v);
     if (reply->ok == 0)
         serve(v, &reply->err);
     entry_settle(v);
@@ -76,6 +103,7 @@ begin_open(struct entry *v)
     if (spawn_disk_open(v->all->srv->spawn, &d, on_opened, v, &e) == 0)
         return;
     v->state = VOLUME_CLOSED;
+    tell(v);
     serve(v, &e);
 }
 
@@ -99,6 +127,9 @@ begin_close(struct entry *v)
 {
     struct err e;
     v->state = VOLUME_CLOSING;
+    volume_look(&v->volume);
+    if (v->disk_fd >= 0)
+        (void)close(take_fd(&v->disk_fd)); // it would keep the disk mounted
     if (spawn_disk_close(v->all->srv->spawn, v->number, on_closed, v, &e) == 0)
         return;
     v->state = VOLUME_OPEN;
@@ -128,6 +159,7 @@ begin_remove(struct entry *v)
     struct err e;
     const struct spawn_disk d = disk_of(v);
     v->state = VOLUME_REMOVING;
+    tell(v);
     if (spawn_disk_remove(v->all->srv->spawn, &d, on_removed, v, &e) == 0)
         return;
     log_err(LOG_WARNING, "volume-left", &e);
@@ -142,7 +174,7 @@ entry_settle(struct entry *v)
         serve(v, NULL);
     if (v->state == VOLUME_CLOSED && v->doomed)
         begin_remove(v);
-    else if (v->state == VOLUME_CLOSED && !list_empty(&v->waiting))
+    else if (v->state == VOLUME_CLOSED && (!list_empty(&v->waiting) || !list_empty(&v->measuring)))
         begin_open(v);
     else if (v->state != VOLUME_OPEN || v->volume.users > 0 || v->pending > 0)
         return;

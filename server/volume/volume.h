@@ -2,6 +2,7 @@
 // One volume, as the index keeps it and others read it.
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "server/base/list.h"
@@ -19,4 +20,6 @@ struct volume {
     uint32_t inodes;
     int64_t created_ms; // CLOCK_REALTIME
     uint32_t users;     // sandboxes that have it, also those that are being deleted
+    bool measured;      // the next two are known: it was open since the broker started
+    uint64_t used_bytes, used_inodes;
 };

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/vfs.h>
+#include <unistd.h>
 
 #include "index.h"
 #include "volumes_private.h"
@@ -28,7 +30,9 @@ add(struct volumes *vs, const struct volume *from)
     v->volume = *from;
     v->all = vs;
     v->state = VOLUME_CLOSED;
+    v->disk_fd = -1;
     list_init(&v->waiting);
+    list_init(&v->measuring);
     list_init(&v->volume.node);
     return v;
 }
@@ -108,6 +112,9 @@ entry_free(struct entry *v)
 {
     loop_timer_stop(&v->timer);
     list_remove(&v->volume.node);
+    list_each(it, &v->measuring) free(list_entry(it, struct volume_op, node));
+    if (v->disk_fd >= 0)
+        (void)close(v->disk_fd);
     free(v->op);
     free(v);
 }
@@ -218,9 +225,47 @@ static struct volume_op *
 op_new(volume_done *done, void *cookie)
 {
     struct volume_op *op = calloc(1, sizeof *op);
-    if (op != NULL)
-        *op = (struct volume_op){done, cookie};
+    if (op != NULL) {
+        *op = (struct volume_op){.done = done, .cookie = cookie};
+        list_init(&op->node);
+    }
     return op;
+}
+
+// ---- what it holds
+
+enum { INODES_OF_IMAGE = 10 }; // ext4: the reserved ones, the root folder among them
+
+void
+volume_look(const struct volume *volume)
+{
+    struct entry *v = (struct entry *)(uintptr_t)volume;
+    struct statfs fs;
+    if (v->disk_fd < 0 || fstatfs(v->disk_fd, &fs) < 0)
+        return;
+    // without the root folder, and in an image without those of the file system itself
+    const uint64_t own = fs.f_files == volume->inodes + UINT64_C(1) ? 1 : INODES_OF_IMAGE;
+    const uint64_t inodes = fs.f_files - fs.f_ffree;
+    v->volume.measured = true;
+    v->volume.used_bytes = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_frsize;
+    v->volume.used_inodes = inodes > own ? inodes - own : 0;
+}
+
+int
+volume_measure(const struct volume *volume, volume_done *done, void *cookie, struct volume_op **out,
+               struct err *e)
+{
+    struct entry *v = (struct entry *)(uintptr_t)volume;
+    volume_look(volume);
+    if (volume->measured)
+        return 1;
+    struct volume_op *op = op_new(done, cookie);
+    if (op == NULL)
+        return err_sys(e, ENOMEM, "measure a volume");
+    list_append(&v->measuring, &op->node);
+    *out = op;
+    entry_settle_soon(v);
+    return 0;
 }
 
 // ---- Create

@@ -64,6 +64,15 @@ int volume_delete(struct volumes *vs, const struct volume_unwanted *w, volume_do
 const struct volume *volume_find(const struct volumes *vs, const char *tenant, const char *name,
                                  struct err *e);
 
+// Measures what it holds, if its disk is open; otherwise what it held when that was closed is known, if it was open since the
+// broker started.
+void volume_look(const struct volume *v);
+
+// The same, after opening its disk if nothing is known. 1: known now. 0: done is called once, later; what it holds may be unknown
+// even then.
+int volume_measure(const struct volume *v, volume_done *done, void *cookie, struct volume_op **out,
+                   struct err *e);
+
 // Sandboxes that have it and are not being deleted.
 uint32_t volume_sandboxes(const struct volumes *vs, const struct volume *v);
 

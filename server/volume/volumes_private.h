@@ -16,6 +16,7 @@ enum volume_state {
 };
 
 struct volume_op {
+    struct list node;  // of entry.measuring
     volume_done *done; // NULL: nobody waits
     void *cookie;
 };
@@ -25,9 +26,11 @@ struct entry {
     struct volumes *all;
     enum volume_state state;
     bool doomed;
-    uint32_t number;     // OPEN, CLOSING: the spawner's number of its disk
-    uint32_t pending;    // mounts at the spawner
-    struct list waiting; // struct mounting: they need it open
+    uint32_t number;       // OPEN, CLOSING: the spawner's number of its disk
+    uint32_t pending;      // mounts at the spawner
+    int disk_fd;           // OPEN: O_PATH, for fstatfs(2) alone; owned
+    struct list waiting;   // struct mounting: they need it open
+    struct list measuring; // struct volume_op: they want to know what it holds
     struct loop_timer *timer;
     struct volume_op *op; // Create or Delete; owned
 };
@@ -54,6 +57,9 @@ struct mounting {
 
 // Does what is next for it: opens, closes, removes, or mounts. v may be freed when this returns.
 void entry_settle(struct entry *v);
+
+// Settles it a moment later.
+void entry_settle_soon(struct entry *v);
 
 // Ends Create or Delete.
 void entry_finish(struct entry *v, const struct err *e);

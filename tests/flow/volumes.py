@@ -180,6 +180,40 @@ def the_quota_holds_and_nothing_is_lost(b, c):
     delete(c, "a")
 
 
+def what_it_holds_is_known(b, c):
+    def use(volume):
+        return (volume.use.bytes, volume.use.inodes) if volume.HasField("use") else None
+
+    made = make(c, "a", size=16 * MIB, inodes=200)
+    check(use(made) is None, "nobody has looked")
+    empty = use(c.unary(VOLUME + "Get", {"name": "a"}).volume)
+    check(empty[0] < 100_000 and empty[1] <= 1, f"empty: {empty}")
+    box = new(c, ("a", "/data", "rw"))
+    sh(c, box, "cd /data; head -c 3000000 /dev/urandom > A; mkdir d; touch d/1 d/2 d/3; sync")
+    full = use(c.unary(VOLUME + "List", {}).volumes[0])
+    check(3_000_000 <= full[0] - empty[0] <= 3_200_000 and full[1] - empty[1] == 5, f"{full}")
+    remove(c, box)
+    b.stop()
+    b.start()
+    c = connect(b)
+    check(use(c.unary(VOLUME + "List", {}).volumes[0]) is None, "not known any more")
+    check(use(c.unary(VOLUME + "Get", {"name": "a"}).volume) == full, "measured again")
+    check(use(c.unary(VOLUME + "List", {}).volumes[0]) == full, "and known")
+    check(b'"use":' in b.cli("volume", "show", "a", "-o", "json").stdout and b"used " in b.cli("volume", "show", "a").stdout, "shown")
+    many = [c.begin(VOLUME + "Get", {"name": "a"}) for _ in range(20)]
+    c.unary(VOLUME + "Delete", {"name": "a"})
+    for call in many:
+        c.recv(call)
+    b.stop()
+    b.start()
+    make(connect(b), "b")
+    c = connect(b)
+    many = [c.begin(VOLUME + "Get", {"name": "b"}) for _ in range(20)] + [c.begin(VOLUME + "Delete", {"name": "b"})]
+    for call in many:
+        c.recv(call)
+    check(names(c) == [] and files(b) == ([], []), f"each had an answer: {files(b)}")
+
+
 def hostile_content_is_harmless(b, c):
     make(c, "a", size=32 * MIB, inodes=8000)
     box = new(c, ("a", "/data", "rw"))
@@ -289,7 +323,7 @@ def a_damaged_record_is_kept_with_its_disk(b, c):
 
 
 TESTS = [what_is_not_there_is_not_found, quotas_of_a_caller_are_enforced, volumes_of_another_user_do_not_exist,
-         one_in_use_is_not_removed, files_stay_and_are_shared, the_quota_holds_and_nothing_is_lost, hostile_content_is_harmless,
+         one_in_use_is_not_removed, files_stay_and_are_shared, the_quota_holds_and_nothing_is_lost, what_it_holds_is_known, hostile_content_is_harmless,
          snapshots_do_not_hold_it_and_forks_have_it, the_command_keeps_what_its_help_says,
          it_survives_restarts_and_kills_leave_nothing_else, a_damaged_record_is_kept_with_its_disk]
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Disks through the real spawner and stockade-disk, mounted in real sandboxes: limits hold, content is kept, and nothing is left,
 // neither a loop device nor a mount nor a file.
+#include <fcntl.h>
 #include <sys/mount.h>
+#include <sys/vfs.h>
+#include <unistd.h>
 
 #include "server/sandbox/spawn.h"
 #include "tests/harness/swaps.h"
@@ -27,12 +30,30 @@ make(const struct spawn_disk *d, uint64_t bytes, uint32_t inodes)
     return reply_of(&w);
 }
 
+// Its descriptor shows how full the disk is, and reads nothing.
+static void
+on_opened(void *cookie, const struct spawn_reply *r, int fds[SPAWN_FDS_MAX])
+{
+    struct statfs fs;
+    char byte;
+    on_done(cookie, r, fds);
+    assert_int_equal(r->fds, r->ok ? 1u << SPAWN_FD_DISK : 0);
+    if (!r->ok)
+        return;
+    assert_int_equal(fcntl(fds[SPAWN_FD_DISK], F_GETFL) & O_PATH, O_PATH);
+    assert_int_equal(fstatfs(fds[SPAWN_FD_DISK], &fs), 0);
+    assert_true(fs.f_blocks > 0 && fs.f_bfree <= fs.f_blocks);
+    assert_int_equal(read(fds[SPAWN_FD_DISK], &byte, 1), -1);
+    assert_int_equal(close(fds[SPAWN_FD_DISK]), 0);
+    fds[SPAWN_FD_DISK] = -1;
+}
+
 static struct spawn_reply
 open_disk(const struct spawn_disk *d)
 {
     struct err e;
     struct wait w = {.called = 0};
-    assert_int_equal(spawn_disk_open(srv.spawn, d, on_done, &w, &e), 0);
+    assert_int_equal(spawn_disk_open(srv.spawn, d, on_opened, &w, &e), 0);
     return reply_of(&w);
 }
 

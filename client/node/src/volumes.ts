@@ -31,6 +31,10 @@ export interface VolumeInfo {
   created: Date;
   /** Number of sandboxes that have it now. */
   sandboxes: number;
+  /** Bytes of its files and folders; null: not known (`list` knows it if the volume was in use since the broker began). */
+  used: number | null;
+  /** Number of files and folders; null: not known. */
+  usedInodes: number | null;
 }
 
 function volumeInfo(message: VolumeMessage | undefined): VolumeInfo {
@@ -41,6 +45,8 @@ function volumeInfo(message: VolumeMessage | undefined): VolumeInfo {
     inodes: Number(message?.inodes ?? 0n),
     created: new Date(Number(stamp?.seconds ?? 0n) * 1000 + Math.floor((stamp?.nanos ?? 0) / 1e6)),
     sandboxes: message?.sandboxes ?? 0,
+    used: message?.use === undefined ? null : Number(message.use.bytes),
+    usedInodes: message?.use === undefined ? null : Number(message.use.inodes),
   };
 }
 

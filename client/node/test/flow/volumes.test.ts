@@ -50,7 +50,9 @@ test("files stay, and are shared", { skip }, async (t) => {
     await volume.files.write("b/B", new Uint8Array(3_000_000), { parents: true });
     assert.equal((await volume.files.stat("/b/B")).size, 3_000_000);
     await assert.rejects(volume.files.stat("/c"), errors.NotFoundError);
-    assert.equal((await volume.refresh()).sandboxes, 2);
+    const { sandboxes, used, usedInodes } = await volume.refresh();
+    assert.deepEqual([sandboxes, usedInodes], [2, 3]);
+    assert.ok(used !== null && used >= 3_000_000);
   } finally {
     await volume.delete({ force: true });
   }

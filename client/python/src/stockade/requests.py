@@ -169,6 +169,11 @@ class VolumeInfo:
     created: datetime.datetime
     #: Number of sandboxes that have it now.
     sandboxes: int
+    #: Bytes of its files and folders; None: not known (``Volume.list`` knows it if the volume was
+    #: in use since the broker started).
+    used: Optional[int]
+    #: Number of files and folders; None: not known.
+    used_inodes: Optional[int]
 
 
 def _time(stamp: Timestamp) -> datetime.datetime:
@@ -240,6 +245,8 @@ def volume_info(message: volume_service_pb2.Volume) -> VolumeInfo:
         inodes=message.inodes,
         created=_time(message.create_time),
         sandboxes=message.sandboxes,
+        used=message.use.bytes if message.HasField("use") else None,
+        used_inodes=message.use.inodes if message.HasField("use") else None,
     )
 
 

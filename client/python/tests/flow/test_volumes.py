@@ -57,6 +57,9 @@ def test_files_stay_and_are_shared(client: stockade.Client) -> None:
         with pytest.raises(stockade.NotFound):
             volume.files.stat("/c")
         assert volume.refresh().sandboxes == 1
+        assert volume.info.used is not None
+        assert volume.info.used >= 3_000_000
+        assert volume.info.used_inodes == 3
         stockade.Sandbox.create(volumes={"/m": "data"}, client=client)
     finally:
         volume.delete(force=True)
