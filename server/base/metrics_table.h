@@ -139,6 +139,18 @@
             "Sandboxes that were made ready for another job of their batch.")                      \
     COUNTER(BATCH_RESULTS, NUMBER, NONE, NONE, "stockade_batch_results_total",                     \
             "Jobs of batches that ended, started or not.")                                         \
+    GAUGE(FILES, NUMBER, NONE, "stockade_file_operations",                                         \
+          "Operations on files that are in progress, watches included.")                           \
+    COUNTER(FILES_CUT_OFF, NUMBER, NONE, NONE, "stockade_file_operations_cut_off_total",           \
+            "Operations on files whose program in the sandbox ended before them.")                 \
+    COUNTER(FILES_READ_BYTES, BYTES, NONE, NONE, "stockade_file_read_bytes_total",                 \
+            "Bytes of files and archives that came from sandboxes.")                               \
+    COUNTER(FILES_WRITTEN_BYTES, BYTES, NONE, NONE, "stockade_file_written_bytes_total",           \
+            "Bytes of files and archives that were sent to sandboxes.")                            \
+    GAUGE(VOLUMES, NUMBER, NONE, "stockade_volumes", "Volumes of all callers.")                    \
+    GAUGE(VOLUMES_BYTES, BYTES, NONE, "stockade_volumes_quota_bytes",                              \
+          "Bytes that all volumes together may hold.")                                             \
+    GAUGE(VOLUMES_OPEN, NUMBER, NONE, "stockade_volumes_open", "Volumes whose disk is mounted.")   \
     GAUGE(JOBS, NUMBER, TEMPLATE, "stockade_jobs", "Running jobs, by template.")                   \
     COUNTER(JOBS_STARTED, NUMBER, NONE, NONE, "stockade_jobs_started_total",                       \
             "Jobs that were requested from a guest.")                                              \

@@ -11,6 +11,7 @@
 #include "proto/auto.h"
 #include "proto/fdpass.h"
 #include "server/base/loop.h"
+#include "server/base/metrics.h"
 #include "server/base/server.h"
 #include "server/sandbox/sandbox.h"
 
@@ -58,6 +59,7 @@ op_free(struct files_op *op)
     list_remove(&op->of_box);
     idtable_remove(&b->all->table, &op->id);
     b->ops_n--;
+    metrics_move(METRIC_FILES, 0, -1);
     packet_link_free(&op->link);
     if (b->ops_n == 0 && b->agent == NULL)
         box_free(b);
@@ -89,8 +91,12 @@ deliver(struct files_op *op, const void *bytes, size_t n, struct err *e)
     const struct files_head *head = bytes;
     const uint8_t *body = (const uint8_t *)bytes + sizeof *head;
     size_t body_n = n - sizeof *head;
-    return head->kind == FILES_MESSAGE ? op->events->message(op->cookie, body, body_n, e)
-                                       : op->events->data(op->cookie, body, body_n, e);
+    if (head->kind == FILES_MESSAGE)
+        return op->events->message(op->cookie, body, body_n, e);
+    int r = op->events->data(op->cookie, body, body_n, e);
+    if (r == 0)
+        metrics_add(METRIC_FILES_READ_BYTES, body_n);
+    return r;
 }
 
 static int
@@ -154,6 +160,7 @@ on_gone(void *owner, const struct err *why)
             e = op->box->why;
         else
             (void)err_set(&e, ERR_UNAVAILABLE, "the program in the sandbox ended");
+        metrics_add(METRIC_FILES_CUT_OFF, 1);
         (void)err_wrap(&e, "the operation was cut off");
         if (e.reason[0] == '\0')
             err_detail(&e, "FILES_CUT_OFF", NULL,
@@ -244,6 +251,7 @@ enroll(struct files_op *op, struct box *b, struct sandbox *s)
     list_init(&op->of_box);
     list_append(&b->ops, &op->of_box);
     idtable_add(&b->all->table, &op->id);
+    metrics_move(METRIC_FILES, 0, 1);
     if (b->ops_n++ == 0)
         box_look_soon(b);
 }
@@ -329,6 +337,7 @@ send_all(struct files_op *op, const uint8_t *at, size_t n, struct err *e)
         if (r < 0)
             return r;
         op->sent += piece;
+        metrics_add(METRIC_FILES_WRITTEN_BYTES, piece);
         at += piece;
         n -= piece;
     }

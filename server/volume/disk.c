@@ -9,6 +9,7 @@
 #include "proto/auto.h"
 #include "server/base/log.h"
 #include "server/base/loop.h"
+#include "server/base/metrics.h"
 #include "server/base/server.h"
 #include "server/sandbox/spawn.h"
 
@@ -30,10 +31,11 @@ disk_of(const struct entry *v)
 
 // Those that want to know what it holds, known or not.
 static void
-tell(struct entry *v)
+report(struct entry *v)
 {
     while (!list_empty(&v->measuring)) {
         struct volume_op *op = list_entry(v->measuring.next, struct volume_op, node);
+        // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): list_remove() has taken the one before from the list
         volume_done *done = op->done;
         void *cookie = op->cookie;
         list_remove(&op->node);
@@ -85,10 +87,11 @@ on_opened(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
     struct entry *v = cookie;
     v->state = reply->ok != 0 ? VOLUME_OPEN : VOLUME_CLOSED;
+    metrics_move(METRIC_VOLUMES_OPEN, 0, reply->ok != 0);
     v->number = reply->layer;
     v->disk_fd = take_fd(&fds[SPAWN_FD_DISK]);
     volume_look(&v->volume);
-    tell(v);
+    report(v);
     if (reply->ok == 0)
         serve(v, &reply->err);
     entry_settle(v);
@@ -103,7 +106,7 @@ begin_open(struct entry *v)
     if (spawn_disk_open(v->all->srv->spawn, &d, on_opened, v, &e) == 0)
         return;
     v->state = VOLUME_CLOSED;
-    tell(v);
+    report(v);
     serve(v, &e);
 }
 
@@ -114,6 +117,7 @@ on_closed(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
     struct entry *v = cookie;
     (void)fds;
     v->state = reply->ok != 0 ? VOLUME_CLOSED : VOLUME_OPEN;
+    metrics_move(METRIC_VOLUMES_OPEN, 0, reply->ok != 0 ? -1 : 0);
     if (reply->ok == 0) {
         log_err(LOG_WARNING, "volume-close", &reply->err);
         settle_in(v, IDLE_MS);
@@ -159,7 +163,7 @@ begin_remove(struct entry *v)
     struct err e;
     const struct spawn_disk d = disk_of(v);
     v->state = VOLUME_REMOVING;
-    tell(v);
+    report(v);
     if (spawn_disk_remove(v->all->srv->spawn, &d, on_removed, v, &e) == 0)
         return;
     log_err(LOG_WARNING, "volume-left", &e);

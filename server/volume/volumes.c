@@ -16,10 +16,18 @@
 #include "proto/now.h"
 #include "server/base/log.h"
 #include "server/base/loop.h"
+#include "server/base/metrics.h"
 #include "server/base/server.h"
 #include "server/sandbox/spawn.h"
 
 // ---- the table
+
+static void
+count(const struct volume *v, int sign)
+{
+    metrics_move(METRIC_VOLUMES, 0, sign);
+    metrics_move(METRIC_VOLUMES_BYTES, 0, sign * (int64_t)v->bytes);
+}
 
 static struct entry *
 add(struct volumes *vs, const struct volume *from)
@@ -27,6 +35,7 @@ add(struct volumes *vs, const struct volume *from)
     struct entry *v = calloc(1, sizeof *v);
     if (v == NULL)
         return NULL;
+    count(from, 1);
     v->volume = *from;
     v->all = vs;
     v->state = VOLUME_CLOSED;
@@ -110,6 +119,7 @@ volumes_sweep(struct volumes *vs)
 void
 entry_free(struct entry *v)
 {
+    count(&v->volume, -1);
     loop_timer_stop(&v->timer);
     list_remove(&v->volume.node);
     list_each(it, &v->measuring) free(list_entry(it, struct volume_op, node));

@@ -132,6 +132,28 @@ def hostile_content_stays_inside(b, c):
 # ---- what works
 
 
+def metrics_count_it(b, c):
+    def now(name):
+        found = c.unary("/stockade.v1.MetricsService/Get", {"prefix": "stockade_" + name}).metrics
+        return sum(s.value for s in found[0].samples)
+
+    before = {name: now(name) for name in ("volumes", "volumes_quota_bytes", "file_read_bytes_total", "file_written_bytes_total")}
+    a = Files(c, "a")
+    a("Write", b"/x", data=b"x" * 100_000)
+    a.read(b"/x")
+    watch = c.begin(FILE + "Watch", {"sandbox_id": "volume:a", "path": b"/"}, credit=100)
+    check(c.recv(watch).kind == sp.DATA, "it watches")
+    check(now("volumes") - before["volumes"] == 1 and now("volumes_open") == 1, "one volume, open")
+    check(now("volumes_quota_bytes") - before["volumes_quota_bytes"] == 32 * MIB, "its quota")
+    check(now("file_written_bytes_total") - before["file_written_bytes_total"] == 100_000, "bytes written")
+    check(now("file_read_bytes_total") - before["file_read_bytes_total"] == 100_000, "and read")
+    check(now("file_operations") == 1, "the watch")
+    c.unary(SANDBOX + "Delete", {"id": boxes(c)[0].id})
+    until(lambda: now("file_operations") == 0, "it was cut off")
+    a.delete()
+    check(now("volumes") == before["volumes"] and now("volumes_open") == 0, "gone")
+
+
 def files_are_those_of_the_sandboxes(b, c):
     a = Files(c, "a")
     a("Write", b"in/a.txt", data=b"one", options={"parents": True})
@@ -225,7 +247,7 @@ def the_command_keeps_what_its_help_says(b, c):
         check(b.cli("volume", "rm", "--force", "data").returncode == 0, "removed")
 
 
-TESTS = [what_is_no_volume_is_refused, it_is_for_its_tenant_alone, the_quota_of_sandboxes_counts, hostile_content_stays_inside,
+TESTS = [metrics_count_it, what_is_no_volume_is_refused, it_is_for_its_tenant_alone, the_quota_of_sandboxes_counts, hostile_content_stays_inside,
          files_are_those_of_the_sandboxes, one_sandbox_serves_many_operations, removal_waits_for_nothing_idle,
          it_survives_a_restart, the_command_keeps_what_its_help_says]
 

@@ -31,7 +31,7 @@ export interface VolumeInfo {
   created: Date;
   /** Number of sandboxes that have it now. */
   sandboxes: number;
-  /** Bytes of its files and folders; null: not known (`list` knows it if the volume was in use since the broker began). */
+  /** Bytes of its files and folders; null: not known, such as by `list` before the volume is used. */
   used: number | null;
   /** Number of files and folders; null: not known. */
   usedInodes: number | null;
