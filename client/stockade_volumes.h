@@ -12,7 +12,8 @@ struct stockade_volume {
     uint64_t bytes, inodes; // its quota
     int64_t created_ms;     // since 1970
     uint32_t sandboxes;     // that have it now
-    bool measured;          // the next two are known: always with stockade_volume_get(), unless its disk cannot be opened
+    // The next two are known: always with stockade_volume_get(), unless its disk cannot be opened.
+    bool measured;
     uint64_t used_bytes, used_inodes;
 };
 
