@@ -53,8 +53,13 @@ address_parse(struct address *out, const char *text, struct err *e)
         rc = parse_path(&parsed, text, strncmp(text, "unix://", 7) == 0 ? text + 7 : text + 5, e);
     else if (strncmp(text, "tcp://", 6) == 0)
         rc = parse_tcp(&parsed, text, text + 6, e);
-    else
-        rc = err_field(e, "address", "'%s' is none of ipc:///path, unix:/path, tcp://host:port",
+    else if (strncmp(text, "tls+tcp://", 10) == 0) {
+        parsed.tls = true;
+        rc = parse_tcp(&parsed, text, text + 10, e);
+    } else
+        rc = err_field(e, "address",
+                       "'%s' is none of ipc:///path, unix:/path, tcp://host:port, "
+                       "tls+tcp://host:port",
                        text);
     if (rc == 0)
         *out = parsed;

@@ -30,9 +30,10 @@ struct dial {
     uint64_t retry_ns; // 0: now
     struct addrinfo *all;
     const struct addrinfo *at; // tcp: the address that is tried
-    int fd;
+    struct channel channel;
     unsigned sockets;
-    enum { START, CONNECTING, HELLO } state;
+    enum { START, CONNECTING, SHAKING, HELLO } state;
+    bool shake_out; // SHAKING: it waits until the socket is writable
     uint8_t hello[SP_HELLO_BYTES];
     size_t hello_n;
 };
@@ -84,7 +85,10 @@ hint_start(const struct address *a, const char *where, char *out, size_t n)
                        "in a terminal");
     else
         (void)snprintf(out, n, "is stockaded running at %s%.60s? check --address, STOCKADE_ADDRESS",
-                       a->ipc ? "ipc://" : "tcp://", where);
+                       a->ipc   ? "ipc://"
+                       : a->tls ? "tls+tcp://"
+                                : "tcp://",
+                       where);
 }
 
 static int
@@ -128,11 +132,10 @@ connect_once(int fd, const struct sockaddr *to, socklen_t n)
 static int
 new_socket(struct dial *d, int family)
 {
-    if (d->fd >= 0)
-        (void)close(d->fd);
-    d->fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    channel_close(&d->channel);
+    d->channel.fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     d->sockets++;
-    return d->fd < 0 ? -errno : 0;
+    return d->channel.fd < 0 ? -errno : 0;
 }
 
 static int
@@ -142,7 +145,7 @@ start_ipc(struct dial *d)
     _Static_assert(sizeof to.sun_path == sizeof d->address->path, "address_parse bounds the path");
     memcpy(to.sun_path, d->address->path, sizeof to.sun_path);
     int rc = new_socket(d, AF_UNIX);
-    return rc < 0 ? rc : connect_once(d->fd, (const struct sockaddr *)&to, sizeof to);
+    return rc < 0 ? rc : connect_once(d->channel.fd, (const struct sockaddr *)&to, sizeof to);
 }
 
 static int
@@ -152,21 +155,21 @@ start_tcp(struct dial *d)
     if (rc < 0)
         return rc;
     int on = 1;
-    (void)setsockopt(d->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    (void)setsockopt(d->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    return connect_once(d->fd, d->at->ai_addr, d->at->ai_addrlen);
+    (void)setsockopt(d->channel.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(d->channel.fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    return connect_once(d->channel.fd, d->at->ai_addr, d->at->ai_addrlen);
 }
 
 // The end of a connect(2) in progress: 0, -EINPROGRESS or its errno.
 static int
 connected(struct dial *d)
 {
-    struct pollfd p = {.fd = d->fd, .events = POLLOUT};
+    struct pollfd p = {.fd = d->channel.fd, .events = POLLOUT};
     if (poll(&p, 1, 0) <= 0)
         return now() < d->deadline_ns ? -EINPROGRESS : -ETIMEDOUT;
     int sys = 0;
     socklen_t size = sizeof sys;
-    return getsockopt(d->fd, SOL_SOCKET, SO_ERROR, &sys, &size) < 0 ? -errno : -sys;
+    return getsockopt(d->channel.fd, SOL_SOCKET, SO_ERROR, &sys, &size) < 0 ? -errno : -sys;
 }
 
 static int
@@ -185,7 +188,7 @@ send_hello(struct dial *d)
 {
     uint8_t mine[SP_HELLO_BYTES];
     sp_hello(mine, SP_PROTO_REQ);
-    (void)send(d->fd, mine, sizeof mine, MSG_NOSIGNAL);
+    (void)channel_send(&d->channel, mine, sizeof mine);
     d->state = HELLO;
 }
 
@@ -194,13 +197,16 @@ static int
 receive_hello(struct dial *d, struct err *e)
 {
     while (d->hello_n < sizeof d->hello) {
-        ssize_t n = recv(d->fd, d->hello + d->hello_n, sizeof d->hello - d->hello_n, 0);
+        ssize_t n =
+            channel_receive(&d->channel, d->hello + d->hello_n, sizeof d->hello - d->hello_n);
         if (n > 0) {
             d->hello_n += (size_t)n;
             continue;
         }
         if (n < 0 && errno == EINTR)
             continue;
+        if (n < 0 && errno != EAGAIN && channel_refused(&d->channel, e))
+            return -EPERM;
         if (n == 0 || errno != EAGAIN) {
             int rc = err_set(e, ERR_UNAVAILABLE, "the broker closed the connection at once");
             err_detail(e, "CONNECTION_REJECTED", NULL,
@@ -261,31 +267,58 @@ step_connect(struct dial *d, struct err *e)
     }
 }
 
-int
-dial_step(struct dial *d, int *out, struct err *e)
+// 1: the handshake is done; 0: wait; negative: it failed.
+static int
+step_shake(struct dial *d, struct err *e)
 {
-    if (d->state != HELLO) {
+    if (d->state != SHAKING) {
+        int rc = channel_tls(&d->channel, d->address->host, &d->address->proof, e);
+        if (rc < 0)
+            return rc;
+        d->state = SHAKING;
+    }
+    int rc = channel_shake(&d->channel, &d->shake_out, e);
+    if (rc != 0 || now() < d->deadline_ns)
+        return rc;
+    rc = err_set(e, ERR_UNAVAILABLE, "the program at this address does not answer");
+    err_detail(e, "BROKER_SILENT", "address", "it may speak no TLS, or be busy");
+    return rc;
+}
+
+int
+dial_step(struct dial *d, struct channel *out, struct err *e)
+{
+    if (d->state == START || d->state == CONNECTING) {
         int rc = step_connect(d, e);
         if (rc <= 0)
             return rc;
-        send_hello(d);
+        d->retry_ns = 0;
     }
+    if (d->address->tls && d->state != HELLO) {
+        int rc = step_shake(d, e);
+        if (rc <= 0)
+            return rc;
+    }
+    if (d->state != HELLO)
+        send_hello(d);
     int rc = receive_hello(d, e);
-    if (rc > 0)
-        *out = take_fd(&d->fd);
+    if (rc <= 0)
+        return rc;
+    *out = d->channel;
+    d->channel = (struct channel){.fd = -1};
     return rc;
 }
 
 int
 dial_fd(const struct dial *d)
 {
-    return d->state == START ? -1 : d->fd;
+    return d->state == START ? -1 : d->channel.fd;
 }
 
 short
 dial_events(const struct dial *d)
 {
-    return d->state == CONNECTING ? POLLOUT : POLLIN;
+    return d->state == CONNECTING || (d->state == SHAKING && d->shake_out) ? POLLOUT : POLLIN;
 }
 
 uint64_t
@@ -305,8 +338,7 @@ dial_free(struct dial *d)
 {
     if (d == NULL)
         return;
-    if (d->fd >= 0)
-        (void)close(d->fd);
+    channel_close(&d->channel);
     if (d->all != NULL)
         freeaddrinfo(d->all);
     free(d);
@@ -335,7 +367,7 @@ dial_begin(struct dial **out, const struct address *a, uint64_t deadline_ns, str
         return err_sys(e, ENOMEM, "connect");
     d->address = a;
     d->deadline_ns = deadline_ns;
-    d->fd = -1;
+    d->channel.fd = -1;
     if (a->ipc)
         (void)snprintf(d->where, sizeof d->where, "%s", a->path);
     else

@@ -10,6 +10,8 @@
 #include "call_set.h"
 #include "proto/soon.h"
 
+enum { PROOFS = 5 };
+
 struct arena;
 struct call;
 struct link;
@@ -29,6 +31,7 @@ struct watch {
 struct stockade {
     struct address address;
     char *address_text;
+    char *proof[PROOFS]; // strings of address.proof
     char *authorization; // "Bearer TOKEN", or NULL
     uint32_t connect_timeout_ms;
     uint32_t keepalive_ms;

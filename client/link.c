@@ -32,9 +32,9 @@ struct out {
 };
 
 struct link {
-    struct dial *dial; // while it connects; then NULL
-    int fd;            // -1 until then
-    unsigned number;   // of the socket
+    struct dial *dial;      // while it connects; then NULL
+    struct channel channel; // its fd is -1 until then
+    unsigned number;        // of the socket
     bool ipc;
     struct out *first, *last;
     size_t queued; // bytes in them
@@ -53,7 +53,7 @@ link_now_ns(void)
 static int
 go_on_connecting(struct link *l, struct err *e)
 {
-    int rc = dial_step(l->dial, &l->fd, e);
+    int rc = dial_step(l->dial, &l->channel, e);
     l->number = dial_sockets(l->dial);
     if (rc > 0) {
         dial_free(l->dial);
@@ -68,7 +68,7 @@ link_open(struct link **out, const struct address *a, uint64_t deadline_ns, stru
     struct link *l = calloc(1, sizeof *l);
     if (l == NULL)
         return err_sys(e, ENOMEM, "connect");
-    l->fd = -1;
+    l->channel.fd = -1;
     l->ipc = a->ipc;
     l->in_max = READ_BYTES;
     l->in = malloc(l->in_max);
@@ -108,8 +108,7 @@ link_close(struct link *l)
     while (l->first != NULL)
         drop_first(l);
     dial_free(l->dial);
-    if (l->fd >= 0)
-        (void)close(l->fd);
+    channel_close(&l->channel);
     arena_free(l->arena);
     free(l->in);
     free(l);
@@ -118,7 +117,7 @@ link_close(struct link *l)
 int
 link_fd(const struct link *l)
 {
-    return l->dial != NULL ? dial_fd(l->dial) : l->fd;
+    return l->dial != NULL ? dial_fd(l->dial) : l->channel.fd;
 }
 
 short
@@ -132,7 +131,9 @@ link_events(const struct link *l)
 uint64_t
 link_due_ns(const struct link *l)
 {
-    return l->dial != NULL ? dial_due_ns(l->dial) : 0;
+    if (l->dial != NULL)
+        return dial_due_ns(l->dial);
+    return channel_pending(&l->channel) ? 1 : 0; // at once
 }
 
 unsigned
@@ -155,7 +156,7 @@ flush(struct link *l, struct err *e)
 {
     while (l->first != NULL) {
         struct out *o = l->first;
-        ssize_t n = send(l->fd, o->bytes + o->sent, o->n - o->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = channel_send(&l->channel, o->bytes + o->sent, o->n - o->sent);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
@@ -253,7 +254,7 @@ receive(struct link *l, frame_fn *on_frame, void *cookie, struct err *e)
     int frames = 0;
     for (int i = 0; i < READS_MAX; i++) {
         size_t room = l->in_max - l->in_n;
-        ssize_t n = recv(l->fd, l->in + l->in_n, room, MSG_DONTWAIT);
+        ssize_t n = channel_receive(&l->channel, l->in + l->in_n, room);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
@@ -267,7 +268,7 @@ receive(struct link *l, frame_fn *on_frame, void *cookie, struct err *e)
         if (rc < 0)
             return rc;
         frames += rc;
-        if ((size_t)n < room)
+        if ((size_t)n < room && !channel_pending(&l->channel))
             return frames;
     }
     return frames;

@@ -47,11 +47,39 @@ init_sync(struct stockade *s, struct err *e)
     return s->wake_fd < 0 ? err_sys(e, errno, "make an eventfd") : 0;
 }
 
+// The handle has copies of the strings.
+static int
+take_proof(struct stockade *s, const struct stockade_options *o, struct err *e)
+{
+    const struct {
+        const char *given, *name, **to;
+    } strings[PROOFS] = {
+        {o->ca_file, "STOCKADE_CA_FILE", &s->address.proof.ca_file},
+        {o->pin, "STOCKADE_PIN", &s->address.proof.pin},
+        {o->server_name, "STOCKADE_SERVER_NAME", &s->address.proof.server_name},
+        {o->certificate_file, "STOCKADE_CERTIFICATE_FILE", &s->address.proof.certificate},
+        {o->key_file, "STOCKADE_KEY_FILE", &s->address.proof.key},
+    };
+    for (size_t i = 0; i < PROOFS && s->address.tls; i++) {
+        const char *value = or_environment(strings[i].given, strings[i].name, NULL);
+        if (value == NULL)
+            continue;
+        s->proof[i] = strdup(value);
+        if (s->proof[i] == NULL)
+            return err_sys(e, ENOMEM, "open a handle");
+        *strings[i].to = s->proof[i];
+    }
+    return 0;
+}
+
 static int
 configure(struct stockade *s, const struct stockade_options *o, struct err *e)
 {
     const char *address = or_environment(o->address, "STOCKADE_ADDRESS", STOCKADE_ADDRESS_DEFAULT);
     int rc = address_parse(&s->address, address, e);
+    if (rc < 0)
+        return rc;
+    rc = take_proof(s, o, e);
     if (rc < 0)
         return rc;
     s->address_text = strdup(address);
@@ -123,6 +151,8 @@ stockade_close(struct stockade *s)
     (void)pthread_cond_destroy(&s->changed);
     (void)pthread_mutex_destroy(&s->lock);
     free(s->address_text);
+    for (size_t i = 0; i < PROOFS; i++)
+        free(s->proof[i]);
     free(s->authorization);
     free(s);
 }

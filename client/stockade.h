@@ -104,13 +104,24 @@ struct stockade_error {
 
 struct stockade_options {
     size_t size;
-    // ipc:///path, unix:/path or tcp://host:port; NULL: $STOCKADE_ADDRESS, or the default
+    // ipc:///path, unix:/path, tcp://host:port or tls+tcp://host:port; NULL: $STOCKADE_ADDRESS, or the default
     const char *address;
     const char *token; // sent as "authorization: Bearer TOKEN"; NULL: $STOCKADE_TOKEN, or none
     uint32_t connect_timeout_ms; // 0: 5,000
     // After this time without a frame from the broker, the library sends a PING; 0: 20,000. If the broker does not answer
     // for the same time again, its calls fail with UNAVAILABLE. Frames of an unknown kind do not count.
     uint32_t keepalive_ms;
+    // For tls+tcp addresses, each NULL: the environment variable, or none. Files are PEM.
+    // Who signs the broker's certificate; $STOCKADE_CA_FILE. None: the CAs of the system.
+    const char *ca_file;
+    // "sha256//BASE64" of the public key of the broker's certificate, as curl(1) --pinnedpubkey; $STOCKADE_PIN. Without a
+    // ca_file nothing else is checked.
+    const char *pin;
+    // The name in the broker's certificate; $STOCKADE_SERVER_NAME. None: the address's host.
+    const char *server_name;
+    // The caller's own certificate and its key; $STOCKADE_CERTIFICATE_FILE, $STOCKADE_KEY_FILE.
+    const char *certificate_file;
+    const char *key_file;
 };
 #define STOCKADE_OPTIONS_INIT STOCKADE_INIT(stockade_options)
 

@@ -158,16 +158,17 @@ listen_all(struct broker *b, struct err *e)
     rpc_set_principals(b->s.rpc, &b->config->access.principals);
     dispatch_set_credentials(b->s.dispatch, access_check, b->s.access);
     dispatch_set_anonymous(b->s.dispatch, &b->config->access.anonymous);
-    for (uint32_t i = 0; i < b->config->listen_n; i++) {
-        int r = rpc_listen(b->s.rpc, b->config->listen[i], b->config->socket_mode,
-                           (int)b->root.who.socket_gid, b->bound[i], sizeof b->bound[i], e);
+    int r = rpc_use_certificates(b->s.rpc, &b->config->tls, e);
+    for (uint32_t i = 0; i < b->config->listen_n && r == 0; i++) {
+        r = rpc_listen(b->s.rpc, b->config->listen[i], b->config->socket_mode,
+                       (int)b->root.who.socket_gid, b->bound[i], sizeof b->bound[i], e);
         if (r < 0)
-            return r;
+            break;
         b->s.listeners_n = i + 1;
         log_event(LOG_INFO, "listening", "%s", b->bound[i]);
     }
     b->s.listeners = (const char(*)[256])b->bound;
-    return open_feed(b, e);
+    return r < 0 ? r : open_feed(b, e);
 }
 
 // The end: no handle keeps the loop alive any more.

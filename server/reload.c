@@ -155,6 +155,15 @@ log_changes(const struct reload *r)
                       r->change.what[i]);
 }
 
+// They are read again each time: renewed files have the names of the old ones.
+static void
+use_certificates(struct reload *r)
+{
+    struct err e;
+    if (!r->first && rpc_use_certificates(r->srv->rpc, &r->now->tls, &e) < 0)
+        log_err(LOG_ERROR, "tls", &e); // they were fine a moment ago
+}
+
 static void
 apply(struct reload *r)
 {
@@ -164,6 +173,7 @@ apply(struct reload *r)
         metrics_add(METRIC_RELOADS, 1);
         log_changes(r);
     }
+    use_certificates(r);
     anomaly_reloaded(r->srv->anomaly);
     pool_reloaded(r->srv->pool);
     for (uint32_t i = 0; i < r->change.given_up_n; i++)
@@ -219,6 +229,8 @@ on_report(struct reload *r, struct read_report *report, int fd)
     int rc = report->err.code != ERR_OK ? (e = report->err, -1) : parse(r, report, fd, &e);
     if (rc == 0)
         rc = config_change_plan(r->now, r->next, &users, &r->change, &e);
+    if (rc == 0)
+        rc = tls_check(&r->next->tls, &e);
     const struct read_order order = {r->change.roots, r->first};
     if (rc == 0 && order.templates == 0) {
         apply(r);

@@ -15,8 +15,11 @@ static const char *const networks[] = {"off", "none", "allowlist", "open", NULL}
 
 const struct option_row options_common[] = {
     {"address", 0, OPTION_TEXT, AT(address), "ADDRESS",
-     "address of the broker: ipc:///path, unix:/path or tcp://host:port (default: "
+     "address of the broker: ipc:///path, unix:/path, tcp://host:port or tls+tcp://host:port (default: "
      "$STOCKADE_ADDRESS, or ipc:///run/stockade/stockade.sock)",
+     NULL},
+    {"ca-file", 0, OPTION_TEXT, AT(ca_file), "FILE",
+     "file with the CA of the broker's certificate, for tls+tcp (default: $STOCKADE_CA_FILE, or the system's)",
      NULL},
     {"token-file", 0, OPTION_TEXT, AT(token_file), "FILE",
      "file with an API key or a token for the broker (default: $STOCKADE_TOKEN is the key or token itself)",

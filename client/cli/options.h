@@ -22,6 +22,7 @@ enum {
 struct options {
     struct stockade_limits limits;
     const char *token_file;
+    const char *ca_file;
     const char *scopes, *form; // key
     const char *address, *template_name, *name, *workdir;
     const char *network;    // of `networks`

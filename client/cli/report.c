@@ -330,6 +330,7 @@ cli_open(const struct command *c, const struct options *o, int *code)
     struct stockade *s = NULL;
     char token[TOKEN_BYTES_MAX];
     so.address = o->address;
+    so.ca_file = o->ca_file;
     if (o->token_file != NULL && !read_token(c, o->token_file, token)) {
         *code = EXIT_PROBLEM;
         return NULL;

@@ -106,7 +106,8 @@ access_check(void *access, const struct principal *peer, const char *credential,
         out->pid = peer->pid;
         return 0;
     }
-    const bool full = failures_full(&a->failures, peer->tenant, most, now, &wait_ms);
-    failures_add(&a->failures, peer->tenant, most, now, e);
+    const char *whose = peer->address[0] != '\0' ? peer->address : peer->tenant;
+    const bool full = failures_full(&a->failures, whose, most, now, &wait_ms);
+    failures_add(&a->failures, whose, most, now, e);
     return full ? too_many(wait_ms, e) : r;
 }

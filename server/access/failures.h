@@ -8,11 +8,11 @@
 
 #include "proto/err.h"
 
-enum { FAILURES_PEERS_MAX = 1024, FAILURES_PEER = 32 };
+enum { FAILURES_PEERS_MAX = 1024, FAILURES_PEER = 48 };
 
 struct failures {
     struct {
-        char peer[FAILURES_PEER]; // the tenant of the connection: "uid:1000", "tcp"
+        char peer[FAILURES_PEER]; // its address or tenant: "192.0.2.1", "uid:1000"
         uint64_t at_ns;           // of the last one
         uint64_t level;           // thousandths of a failure, at that time
     } row[FAILURES_PEERS_MAX];

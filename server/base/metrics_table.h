@@ -13,6 +13,7 @@
     LABEL(METHOD, "method", 64)       /* 0: of no method that exists; dispatch.c */                \
     LABEL(CODE, "code", 17)           /* enum err_code */                                          \
     LABEL(REFUSAL, "reason", 4)       /* conn.c */                                                 \
+    LABEL(TLS, "reason", 4)           /* transport_tls.c */                                        \
     LABEL(LEVEL, "level", 4)          /* enum log_level */                                         \
     LABEL(STATE, "state", 8)          /* enum sandbox_state */                                     \
     LABEL(OUTCOME, "outcome", 8)      /* enum outcome */                                           \
@@ -75,6 +76,10 @@
          "rpc.accept", "attempts to accept a connection failed")                                   \
     COUNTER(HANDSHAKE_FAILED, NUMBER, NONE, NONE, "stockade_rpc_handshake_failures_total",         \
             "Connections that did not begin with the greeting of an SP REQ socket in time.")       \
+    COUNTER(TLS_HANDSHAKES, NUMBER, NONE, NONE, "stockade_tls_handshakes_total",                   \
+            "TLS handshakes that were completed.")                                                 \
+    COUNTER(TLS_FAILED, NUMBER, TLS, NONE, "stockade_tls_handshake_failures_total",                \
+            "Connections that ended without a TLS handshake, by reason.")                          \
     COUNTER(PROTOCOL_ERRORS, NUMBER, NONE, NONE, "stockade_rpc_protocol_errors_total",             \
             "Frames that break the protocol.")                                                     \
     LOSS(UNREAD_CLOSED, NONE, "stockade_rpc_unread_connections_closed_total",                      \

@@ -419,6 +419,7 @@ config_change_apply(struct config *now, struct config *next, const uint32_t *roo
     now->sandbox.metrics_tenants = next->sandbox.metrics_tenants;
     now->ttl_default_ms = next->ttl_default_ms;
     now->ttl_max_ms = next->ttl_max_ms;
+    now->tls = next->tls;
     for (uint32_t i = 0; i < next->sandbox.templates_n; i++) {
         apply_template(now, next, i, root, c);
         stays[c->at[i]] = true;

@@ -16,6 +16,7 @@
 #include "server/base/log.h"
 #include "server/network/net.h"
 #include "server/rpc/rpc.h"
+#include "server/rpc/tls.h"
 #include "server/sandbox/template.h"
 #include "server/spawner/ops.h"
 #include "server/store/store.h"
@@ -53,6 +54,7 @@ struct config {
     // The settings of each layer, which keeps a pointer to its own part only.
     struct rpc_limits rpc;
     struct access_settings access;
+    struct tls_files tls;
     struct sandbox_settings sandbox;
     struct network_settings network;
     struct volume_settings volume;

@@ -95,7 +95,7 @@ read_unenforced(const struct config_reader *r, const struct config_key *k, struc
 static bool
 is_address(const char *text)
 {
-    static const char *const schemes[] = {"ipc:///", "tcp://", "ws://"};
+    static const char *const schemes[] = {"ipc:///", "tcp://", "tls+tcp://", "ws://"};
     for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++)
         if (strncmp(text, schemes[i], strlen(schemes[i])) == 0)
             return text[strlen(schemes[i])] != '\0';
@@ -473,6 +473,7 @@ static const struct config_key top_keys[] = {
     SECTION("access", access_keys),
     {"principals", config_read_principals, AT(config, access.principals), 0, 0, NULL},
     SECTION("network", network_keys),
+    {"tls", config_read_tls, 0, 0, 0, 0, NULL},
     SECTION("ttl", ttl_keys),
     {"drain", config_read_ms, AT(config, drain_ms), 0, 600000, NULL},
     {"keep_finished", config_read_ms, AT(config, sandbox.keep_finished_ms), 0, 3600000, NULL},

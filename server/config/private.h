@@ -22,6 +22,8 @@ extern const struct config_key config_host_anomaly_keys[], config_anomaly_keys[]
 // (proto/target.h). The field is a struct network *, owned. network.c.
 config_read_fn config_read_network;
 
+config_read_fn config_read_tls; // tls, of a struct config: tls.c
+
 // Reads the file's keys into *c. Templates in the file replace all earlier ones.
 int config_read_keys(struct config *c, const struct config_source *file, struct err *e);
 

@@ -25,6 +25,7 @@
 #include "stockade/v1/wire.pb-c.h"
 
 struct conn;
+struct tls;
 struct key;
 struct keys;
 
@@ -35,7 +36,7 @@ enum {
     CALL_BUCKETS = 64,     // of a connection's table of calls
     SPARE_ARENAS_MAX = 64, // kept for the next calls
     SPARE_CHUNKS_MAX = 64, // of output, kept for reuse
-    RPC_ENGINES = 2,
+    RPC_ENGINES = 3,
 };
 
 // A transport, and its engine if it listens on an address.
@@ -54,6 +55,7 @@ struct rpc {
     const struct principal_map *map; // the same
     struct timers *timers;
     struct rpc_engine engines[RPC_ENGINES];
+    struct tls *tls;
     struct tenants *tenants;
     struct keys *keys;
     struct conn *conns;    // all of them

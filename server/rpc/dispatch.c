@@ -168,7 +168,8 @@ refuse_anonymous(struct err *e)
 {
     int r = err_set(e, ERR_UNAUTHENTICATED, "calls to this address need a credential");
     err_detail(e, "CREDENTIAL_MISSING", "authorization",
-               "set STOCKADE_TOKEN to an API key or a token, or use the unix socket");
+               "set STOCKADE_TOKEN to an API key or a token; or use the unix socket, or a "
+               "certificate that tls.clients lists");
     return r;
 }
 
@@ -180,8 +181,10 @@ check_credential(struct dispatch *d, struct call *c, struct err *e)
     struct principal who;
     const char *text = find_credential(c, &failed);
     if (text == NULL && !failed) {
-        const bool unknown = c->principal.proof == PROOF_NONE;
-        return unknown && d->anonymous != NULL && !*d->anonymous ? refuse_anonymous(e) : 0;
+        const bool allowed = d->anonymous == NULL || *d->anonymous;
+        return c->principal.proof == PROOF_NONE && (c->principal.scopes == 0 || !allowed)
+                   ? refuse_anonymous(e)
+                   : 0;
     }
     if (failed || d->credentials == NULL) {
         int r = failed ? err_set(e, ERR_UNAUTHENTICATED,

@@ -23,6 +23,7 @@ struct rpc_limits {
     bool tcp_any_address;           // tcp may listen on any address
     bool websocket;                 // ws:// addresses are accepted
     uint32_t reader_uid;            // see principal_make_reader(); 0: no account
+    bool tls;                       // a certificate for tls+tcp:// addresses is set
 };
 
 // What is open now. What happened so far is counted in base/metrics_table.h.

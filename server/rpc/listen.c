@@ -156,7 +156,7 @@ split(const struct transport_address *a, const char *text, struct host_port *h, 
         return err_set(
             e, ERR_FAILED_PRECONDITION,
             "listen on %s: callers over tcp are not identified, so only loopback addresses "
-            "(127.0.0.1, [::1]) are accepted",
+            "(127.0.0.1, [::1]) are accepted; tls+tcp:// takes any",
             a->url);
     uint16_t port = 0;
     if (host_port_number(h->port, &port) && port != 0 && port < first_port())
@@ -199,7 +199,7 @@ check_tcp(const struct transport_address *a, struct err *e)
 {
     struct host_port h;
     struct addrinfo *to = NULL;
-    int rc = split(a, a->url + strlen("tcp://"), &h, e);
+    int rc = split(a, strstr(a->url, "://") + strlen("://"), &h, e);
     if (rc == 0)
         rc = resolve(a, &h, &to, e);
     if (to != NULL)
@@ -215,7 +215,7 @@ listen_tcp(const struct transport_address *a, int *out, struct listen_bound *bou
     struct sockaddr_storage got;
     socklen_t n = sizeof got;
     char port[8];
-    int rc = split(a, a->url + strlen("tcp://"), &h, e);
+    int rc = split(a, strstr(a->url, "://") + strlen("://"), &h, e);
     if (rc == 0)
         rc = resolve(a, &h, &to, e);
     if (rc != 0 || to == NULL)
@@ -228,20 +228,34 @@ listen_tcp(const struct transport_address *a, int *out, struct listen_bound *bou
     if (getsockname(fd, (struct sockaddr *)&got, &n) < 0 ||
         getnameinfo((struct sockaddr *)&got, n, NULL, 0, port, sizeof port, NI_NUMERICSERV) != 0)
         return listen_failed(a, errno, "getsockname", e);
-    (void)snprintf(bound->url, sizeof bound->url, h.bracket ? "tcp://[%s]:%s" : "tcp://%s:%s",
-                   h.host, port);
+    (void)snprintf(bound->url, sizeof bound->url, h.bracket ? "%s://[%s]:%s" : "%s://%s:%s",
+                   listen_is_tls(a->url) ? "tls+tcp" : "tcp", h.host, port);
     *out = take_fd(&fd);
     return 0;
 }
 
 static int
-refuse_tls(const struct transport_address *a, struct err *e)
+refuse_wss(const struct transport_address *a, struct err *e)
 {
-    return err_set(
-        e, ERR_FAILED_PRECONDITION,
-        "listen on %s: nng leaks a descriptor for each TLS client that disconnects; terminate TLS "
-        "in a proxy",
-        a->url);
+    return err_set(e, ERR_FAILED_PRECONDITION,
+                   "listen on %s: nng leaks a descriptor for each TLS client that disconnects; use "
+                   "tls+tcp://, or terminate TLS in a proxy",
+                   a->url);
+}
+
+// A caller over TLS has the rights of its certificate or of its token, so any address will do.
+static int
+check_tls(const struct transport_address *a, struct err *e)
+{
+    const struct transport_address any = {.url = a->url, .any = true};
+    return check_tcp(&any, e);
+}
+
+static int
+listen_tls(const struct transport_address *a, int *out, struct listen_bound *bound, struct err *e)
+{
+    const struct transport_address any = {.url = a->url, .any = true};
+    return listen_tcp(&any, out, bound, e);
 }
 
 static const struct scheme {
@@ -252,8 +266,8 @@ static const struct scheme {
 } schemes[] = {
     {"ipc://", check_ipc, listen_ipc},
     {"tcp://", check_tcp, listen_tcp},
-    {"wss://", refuse_tls, NULL},
-    {"tls+tcp://", refuse_tls, NULL},
+    {"tls+tcp://", check_tls, listen_tls},
+    {"wss://", refuse_wss, NULL},
 };
 
 static const struct scheme *
@@ -272,7 +286,8 @@ listen_check(const struct transport_address *a, struct err *e)
     if (s != NULL)
         return s->check(a, e);
     return err_set(e, ERR_INVALID_ARGUMENT,
-                   "listen on %s: an address begins with ipc://, tcp:// or ws://", a->url);
+                   "listen on %s: an address begins with ipc://, tcp://, tls+tcp:// or ws://",
+                   a->url);
 }
 
 // Listens for a moment.
@@ -299,7 +314,7 @@ listen_is_free(const char *url, struct err *e)
     if (strncmp(url, ipc, sizeof ipc - 1) == 0)
         return probe_socket(url + sizeof ipc - 1, &stale, e);
     if (strncmp(url, ws, sizeof ws - 1) != 0)
-        return strncmp(url, "tcp://", 6) == 0 ? probe_tcp(url, e) : 0;
+        return strncmp(url, "tcp://", 6) == 0 || listen_is_tls(url) ? probe_tcp(url, e) : 0;
     const char *host = url + sizeof ws - 1;
     (void)snprintf(tcp, sizeof tcp, "tcp://%.*s", (int)strcspn(host, "/"), host);
     return probe_tcp(tcp, e);
@@ -325,6 +340,12 @@ listen_remove_file(const struct listen_bound *b)
     const char *path = b->url + strlen("ipc://");
     if (b->file && lstat(path, &st) == 0 && st.st_dev == b->dev && st.st_ino == b->ino)
         (void)unlink(path);
+}
+
+bool
+listen_is_tls(const char *url)
+{
+    return strncmp(url, "tls+tcp://", strlen("tls+tcp://")) == 0;
 }
 
 bool

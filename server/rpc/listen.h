@@ -16,8 +16,9 @@ struct listen_bound {
     ino_t ino;
 };
 
-// Whether the address is a websocket address, which has its own transport.
+// Whether the address is of websockets or of TLS, which have their own transports.
 bool listen_is_ws(const char *url);
+bool listen_is_tls(const char *url);
 
 // Checks an address as listen_open() does, without opening anything, for --check-config. INVALID_ARGUMENT or
 // FAILED_PRECONDITION, with the same texts.
@@ -27,8 +28,9 @@ int listen_check(const struct transport_address *a, struct err *e);
 // refuses for another reason passes. Changes nothing.
 int listen_is_free(const char *url, struct err *e);
 
-// Listens on an ipc or tcp address: *fd (owned, non-blocking). Replaces a stale socket file; refuses one in use and any
-// other file (ALREADY_EXISTS). FAILED_PRECONDITION: not a loopback address, or tls. *ipc is set to the kind.
+// Listens on an ipc, tcp or tls+tcp address: *fd (owned, non-blocking). Replaces a stale socket file; refuses one in use and any
+// other file (ALREADY_EXISTS). FAILED_PRECONDITION: tcp
+// that is not a loopback address. *ipc is set to the kind.
 int listen_open(const struct transport_address *a, int *fd, bool *ipc, struct listen_bound *bound,
                 struct err *e);
 

@@ -2,6 +2,7 @@
 // See principal.h.
 #include "principal.h"
 
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -111,13 +112,45 @@ matches(const struct principal_row *row, const struct transport_peer *peer)
     return is_member;
 }
 
+// "": not known, as of a websocket.
+static void
+write_address(const struct transport_peer *peer, char out[PRINCIPAL_ADDRESS])
+{
+    static const uint8_t none[16], mapped[12] = {[10] = 0xff, [11] = 0xff};
+    out[0] = '\0';
+    if (memcmp(peer->address, none, sizeof none) == 0)
+        return;
+    bool v4 = memcmp(peer->address, mapped, sizeof mapped) == 0;
+    (void)inet_ntop(v4 ? AF_INET : AF_INET6, peer->address + (v4 ? sizeof mapped : 0), out,
+                    PRINCIPAL_ADDRESS);
+}
+
+// What nobody has proven is nobody's: without a certificate that is listed only a credential gives rights.
+static void
+of_tls(const struct transport_peer *peer, struct principal *out)
+{
+    *out = (struct principal){.tenant = "tls", .proof = PROOF_NONE};
+    if (!peer->client)
+        return;
+    out->proof = PROOF_CERTIFICATE;
+    (void)snprintf(out->tenant, sizeof out->tenant, "%.31s", peer->tenant);
+    out->scopes = peer->scopes;
+}
+
 void
 principal_of_peer(const struct transport_peer *peer, uint32_t own_uid,
                   const struct principal_map *map, struct principal *out)
 {
-    *out = (struct principal){.tenant = "tcp", .proof = PROOF_NONE, .scopes = scopes_usual()};
-    if (!peer->local)
+    if (peer->tls) {
+        of_tls(peer, out);
+        write_address(peer, out->address);
         return;
+    }
+    *out = (struct principal){.tenant = "tcp", .proof = PROOF_NONE, .scopes = scopes_usual()};
+    if (!peer->local) {
+        write_address(peer, out->address);
+        return;
+    }
     out->proof = PROOF_PEER;
     out->uid = peer->uid;
     out->gid = peer->gid;

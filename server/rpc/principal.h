@@ -8,6 +8,8 @@
 //   ipc          the account that reads for the exporters           reads metrics, events and findings of all tenants
 //   tcp, ws      none, so each call needs a credential, unless the configuration permits calls without (rpc.anonymous): then
 //                tenant "tcp", one for all callers, without proof   all scopes except the operators'
+//   tls          the tenant and the scopes of its certificate (tls.clients); without one: tenant "tls", and each call needs a
+//                credential
 //   credential   what it says (server/access)
 #pragma once
 
@@ -21,13 +23,15 @@ enum {
     PRINCIPAL_TENANT = 32,    // bytes of a tenant's name, with its end
     PRINCIPAL_ROWS_MAX = 128, // of the configuration
     PRINCIPAL_SCOPES_TEXT = 512,
+    PRINCIPAL_ADDRESS = 46, // INET6_ADDRSTRLEN
 };
 
 enum principal_proof {
-    PROOF_NONE,  // anyone who can connect to the address
-    PROOF_PEER,  // the kernel identified the process at the other end of a unix socket
-    PROOF_KEY,   // an API key
-    PROOF_TOKEN, // a capability token, whose caveats narrow its scopes further
+    PROOF_NONE,        // anyone who can connect to the address
+    PROOF_PEER,        // the kernel identified the process at the other end of a unix socket
+    PROOF_KEY,         // an API key
+    PROOF_TOKEN,       // a capability token, whose caveats narrow its scopes further
+    PROOF_CERTIFICATE, // TLS: a certificate that the configuration lists
 };
 
 // The scopes of the schema (options.proto), as bits. A scope that is not in the table of principal.c is an operators'
@@ -63,6 +67,7 @@ struct principal {
     uint32_t scopes; // bits of enum scope
     // Of a credential: which one, for log lines and for who narrows it further; otherwise zeros.
     uint8_t credential[16];
+    char address[PRINCIPAL_ADDRESS]; // tcp, tls: of the peer; ipc, ws: ""
     // From the kernel (PROOF_PEER), for the log; otherwise 0.
     uint32_t uid, gid;
     int32_t pid;

@@ -17,6 +17,7 @@
 #include "conn.h"
 #include "idempotency.h"
 #include "outbox.h"
+#include "tls.h"
 
 #define NS_PER_MS UINT64_C(1000000)
 
@@ -98,12 +99,16 @@ rpc_new(uv_loop_t *loop, struct dispatch *d, const struct rpc_limits *l, struct 
     r->tenants = tenants;
     r->engines[0] = (struct rpc_engine){r, &transport_socket, NULL};
     r->engines[1] = (struct rpc_engine){r, &transport_ws, NULL};
+    r->engines[2] = (struct rpc_engine){r, &transport_tls, NULL};
+    r->tls = tls_new();
     r->drain_timer.fire = on_grace_over;
     r->timers = timers_new(loop);
     r->keys = keys_new(r);
-    if (r->timers == NULL || r->keys == NULL || rpc_scratch(r, WIRE_DATA_BYTES_MAX) == NULL) {
+    if (r->timers == NULL || r->keys == NULL || r->tls == NULL ||
+        rpc_scratch(r, WIRE_DATA_BYTES_MAX) == NULL) {
         timers_close(r->timers);
         keys_free(r->keys);
+        tls_free(r->tls);
         free(r->scratch);
         free(r);
         return NULL;
@@ -135,6 +140,7 @@ rpc_free(struct rpc *r)
         return;
     assert(rpc_is_closed(r));
     keys_free(r->keys);
+    tls_free(r->tls);
     while (r->spare_arenas_n > 0)
         arena_free(r->spare_arenas[--r->spare_arenas_n]);
     outbox_free_spares(r);
@@ -146,6 +152,12 @@ int
 rpc_check_address(const struct rpc_limits *l, const char *address, struct err *e)
 {
     const struct transport_address a = {.url = address, .any = l->tcp_any_address};
+    if (listen_is_tls(address) && !l->tls) {
+        int rc = err_set(e, ERR_FAILED_PRECONDITION,
+                         "listen on %s: needs a certificate and its key", address);
+        err_detail(e, "TLS_CERTIFICATE", "tls.certificate", "set tls.certificate and tls.key");
+        return rc;
+    }
     if (!listen_is_ws(address))
         return listen_check(&a, e);
     if (!l->websocket)
@@ -156,9 +168,25 @@ rpc_check_address(const struct rpc_limits *l, const char *address, struct err *e
 }
 
 int
+rpc_use_certificates(struct rpc *r, const struct tls_files *files, struct err *e)
+{
+    return tls_load(r->tls, files, e);
+}
+
+int
 rpc_address_is_free(const char *address, struct err *e)
 {
     return listen_is_free(address, e);
+}
+
+static struct rpc_engine *
+engine_of(struct rpc *r, const char *address)
+{
+    for (struct rpc_engine *g = r->engines; g < r->engines + RPC_ENGINES; g++)
+        if ((g->ops == &transport_ws && listen_is_ws(address)) ||
+            (g->ops == &transport_tls && listen_is_tls(address)))
+            return g;
+    return r->engines;
 }
 
 int
@@ -166,8 +194,13 @@ rpc_listen(struct rpc *r, const char *address, uint32_t mode, int group, char *b
            size_t bound_n, struct err *e)
 {
     char where[TRANSPORT_BOUND_BYTES];
-    struct transport_address a = {address, mode, group, r->limits.tcp_any_address};
-    struct rpc_engine *g = &r->engines[listen_is_ws(address) ? 1 : 0];
+    struct transport_address a = {.url = address,
+                                  .mode = mode,
+                                  .group = group,
+                                  .any = r->limits.tcp_any_address,
+                                  .tls = r->tls,
+                                  .handshake_ms = r->limits.handshake_ms};
+    struct rpc_engine *g = engine_of(r, address);
     int failed = rpc_check_address(&r->limits, address, e);
     if (!failed && g->transport == NULL)
         failed = g->ops->open(r->loop, &events, g, &g->transport, e);

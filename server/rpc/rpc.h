@@ -16,6 +16,7 @@ struct dispatch;
 struct rpc;
 struct tenant;
 struct tenants;
+struct tls_files;
 
 void rpc_limits_default(struct rpc_limits *l);
 
@@ -32,12 +33,16 @@ void rpc_set_principals(struct rpc *r, const struct principal_map *map);
 // Checks an address and the limits as rpc_listen() does, without listening.
 int rpc_check_address(const struct rpc_limits *l, const char *address, struct err *e);
 
+// Reads the certificates of tls+tcp addresses, which must be done before rpc_listen(), and again to replace them: open
+// connections keep theirs. Errors: tls_load().
+int rpc_use_certificates(struct rpc *r, const struct tls_files *files, struct err *e);
+
 // ALREADY_EXISTS if rpc_listen() would find another process at the address.
 int rpc_address_is_free(const char *address, struct err *e);
 
 // Listens on "ipc:///path" (mode: permissions of the socket file; group: its group or -1) or "tcp://127.0.0.1:port".
 // "ws://127.0.0.1:port" is refused unless `websocket` is set and nng is 1.6 or later (FAILED_PRECONDITION, with the
-// reason); tls is always refused. INVALID_ARGUMENT: another scheme. On success *bound (64 bytes or more) is the address
+// reason). "tls+tcp://host:port" takes any address, but needs certificates. INVALID_ARGUMENT: another scheme. On success *bound (64 bytes or more) is the address
 // with the port that was chosen for port 0.
 int rpc_listen(struct rpc *r, const char *address, uint32_t mode, int group, char *bound,
                size_t bound_n, struct err *e);

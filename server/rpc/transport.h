@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interface of the transports. conn.c implements the protocol above it: ipc and tcp are sockets on the loop
-// (transport_socket.c), websockets are nng's (transport_ws.c).
+// (transport_socket.c), TLS is OpenSSL above them (transport_tls.c), websockets are nng's (transport_ws.c).
 //
 // All functions are called on the loop thread, return immediately and never block on a peer. Events are called on the
 // loop thread too, and never from within one of these functions.
@@ -21,6 +21,7 @@
 struct transport;          // an engine: its threads, its listeners, its streams
 struct transport_listener; // an address
 struct transport_stream;   // an accepted connection
+struct tls;
 
 enum { TRANSPORT_IOV_MAX = 8, TRANSPORT_BOUND_BYTES = 128, TRANSPORT_GROUPS_MAX = 64 };
 
@@ -31,13 +32,21 @@ struct transport_peer {
     // Supplementary groups, SO_PEERGROUPS of socket(7); none if there are more than fit.
     uint32_t groups_n;
     uint32_t groups[TRANSPORT_GROUPS_MAX];
+    uint8_t address[16]; // tcp, tls: of the peer; IPv4 as v4-mapped (RFC 4291, 2.5.5.2)
+    bool tls;            // the handshake is done
+    bool client;         // tls: it showed a certificate that the configuration lists, with
+    char tenant[32];     // this tenant
+    uint32_t scopes;     // and these rights (bits of enum scope)
 };
 
 struct transport_address {
-    const char *url; // "ipc:///path", "tcp://127.0.0.1:port", "ws://127.0.0.1:port/path"
-    uint32_t mode;   // ipc: permissions of the socket file
-    int group;       // ipc: its group, or -1
-    bool any;        // tcp, ws: other than loopback addresses are permitted
+    // "ipc:///path", "tcp://127.0.0.1:port", "tls+tcp://host:port", "ws://127.0.0.1:port/path"
+    const char *url;
+    uint32_t mode;         // ipc: permissions of the socket file
+    int group;             // ipc: its group, or -1
+    bool any;              // tcp, ws: other than loopback addresses are permitted
+    const struct tls *tls; // tls: the certificates; borrowed
+    uint32_t handshake_ms; // tls: for the handshake
 };
 
 struct transport_events {
@@ -75,6 +84,7 @@ struct transport_ops {
 };
 
 extern const struct transport_ops transport_socket;
+extern const struct transport_ops transport_tls;
 extern const struct transport_ops transport_ws;
 
 // Version of the nng library found at run time, such as "1.5.2"; "": this build has none.

@@ -266,13 +266,33 @@ set_up_tcp(int fd)
 }
 
 static bool
+read_address(int fd, uint8_t out[16])
+{
+    struct sockaddr_in6 v6;
+    struct sockaddr_in v4;
+    struct sockaddr_storage got = {0};
+    socklen_t n = sizeof got;
+    if (getpeername(fd, (struct sockaddr *)&got, &n) < 0)
+        return false; // it has gone
+    if (got.ss_family == AF_INET6) {
+        memcpy(&v6, &got, sizeof v6);
+        memcpy(out, &v6.sin6_addr, sizeof v6.sin6_addr);
+    } else {
+        memcpy(&v4, &got, sizeof v4);
+        memset(out + 10, 0xff, 2);
+        memcpy(out + 12, &v4.sin_addr, sizeof v4.sin_addr);
+    }
+    return true;
+}
+
+static bool
 read_peer(int fd, bool ipc, struct transport_peer *peer)
 {
     struct ucred who;
     socklen_t n = sizeof who;
     *peer = (struct transport_peer){.local = ipc};
     if (!ipc)
-        return set_up_tcp(fd);
+        return set_up_tcp(fd) && read_address(fd, peer->address);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) < 0)
         return false;
     peer->uid = who.uid;

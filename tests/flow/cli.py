@@ -485,7 +485,7 @@ def the_manual_names_everything_and_has_no_mistake(b):
             if not indent and "-" not in line.split(key)[0]:
                 parent = key
             name = f"{parent}.{key}" if indent and parent not in ("templates", "limits_default", "limits_max") else key
-            if not indent and not rest.strip() and name in ("anomalies", "telemetry", "socket", "log", "ids", "quotas", "rpc", "ttl"):
+            if not indent and not rest.strip() and name in ("anomalies", "telemetry", "socket", "log", "ids", "quotas", "rpc", "tls", "ttl"):
                 continue
             check(re.search(rf"Cm (?:[a-z_]+ , )*{re.escape(name)}\b", pages["stockaded.yaml.5"]), name)
     for name in ("stockade.h", "stockade_anomalies.h", "stockade_code.h", "stockade_poll.h", "stockade_snapshots.h", "stockade_templates.h",

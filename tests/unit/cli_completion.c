@@ -95,7 +95,7 @@ every_command_is_offered_exactly_its_options(void **state)
         (void)snprintf(line, sizeof line, "help %s", c->name);
         assert_offers(line, wanted);
     }
-    assert_offers("-", "--address --token-file --format --help --version ");
+    assert_offers("-", "--address --ca-file --token-file --format --help --version ");
     assert_offers("run -m", "-m ");
 }
 

@@ -431,7 +431,7 @@ the_shipped_file_shows_the_defaults(void **state)
     struct config *with = config_default();
     if (config_parse(with, "stockaded.yaml", yaml, strlen(yaml), &e) < 0)
         fail_msg("%s", e.text);
-    // The file shows two principals, a node name, the account's group and the readers' account, which may be missing, and a path, which
+    // The file shows two principals, certificates, a node name, the account's group and the readers' account, which may be missing, and a path, which
     // means "decide" if omitted.
     assert_string_equal(with->sandbox.node, "eu1");
     memset(with->sandbox.node, 0, sizeof with->sandbox.node);
@@ -441,6 +441,8 @@ the_shipped_file_shows_the_defaults(void **state)
     assert_int_equal(with->access.principals.n, 2);
     assert_string_equal(with->access.principals.row[1].tenant, "ci");
     memset(&with->access.principals, 0, sizeof with->access.principals);
+    assert_string_equal(with->tls.clients[0].tenant, "ci");
+    memset(&with->tls, 0, sizeof with->tls);
     free(with->sandbox.template[0].env);
     with->sandbox.template[0].env = NULL;
     assert_network_equal(&with->sandbox.template[0].network, &without->sandbox.template[0].network);

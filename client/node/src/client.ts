@@ -31,6 +31,7 @@ import type { CallInit } from "./session.js";
 import { connectionLost, errorFromStatus } from "./status.js";
 import type { WireStatus } from "./status.js";
 import { MessageStream } from "./stream.js";
+import type { TlsOptions } from "./tls.js";
 import { dialSocket, parseAddress } from "./transport.js";
 import type { Dial } from "./transport.js";
 import { badArgument, knownOptions, parseDuration } from "./units.js";
@@ -41,7 +42,8 @@ export const DEFAULT_ADDRESS = "ipc:///run/stockade/stockade.sock";
 
 /** Options of a client. */
 export interface ClientOptions {
-  /** "ipc:///path", "unix:/path" or "tcp://host:port". Default: STOCKADE_ADDRESS, or `DEFAULT_ADDRESS`. */
+  /** "ipc:///path", "unix:/path", "tcp://host:port" or "tls+tcp://host:port". Default: STOCKADE_ADDRESS, or
+   * `DEFAULT_ADDRESS`. */
   address?: string;
   /** Sent with each call as "authorization: Bearer TOKEN". Default: STOCKADE_TOKEN, or none. */
   token?: string;
@@ -54,7 +56,9 @@ export interface ClientOptions {
    * Time without a frame from the broker after which the client sends a PING; seconds or text. Default: 20; at least 6.
    */
   keepalive?: Duration;
-  /** Another transport than unix sockets and TCP. */
+  /** For "tls+tcp" addresses. Default: what the variables of `TlsOptions` say. */
+  tls?: TlsOptions;
+  /** Another transport than unix sockets, TCP and TLS. */
   dial?: Dial;
 }
 
@@ -65,6 +69,7 @@ const CLIENT_OPTIONS = {
   reconnectTimeout: true,
   keepalive: true,
   dial: true,
+  tls: true,
 } as const;
 
 /** A call is sent at most this often, whatever became of it. */
@@ -131,7 +136,8 @@ export class Client implements AsyncDisposable {
     knownOptions(options, CLIENT_OPTIONS);
     this.address = options.address ?? (process.env["STOCKADE_ADDRESS"] || DEFAULT_ADDRESS);
     this.#token = options.token ?? process.env["STOCKADE_TOKEN"];
-    this.#dial = options.dial ?? dialSocket;
+    const { tls } = options;
+    this.#dial = options.dial ?? ((address, events, signal) => dialSocket(address, events, signal, tls));
     this.#connectMs = parseDuration(options.connectTimeout ?? 5, "connectTimeout");
     this.#reconnectMs = parseDuration(options.reconnectTimeout ?? 10, "reconnectTimeout");
     this.#keepaliveMs = parseDuration(options.keepalive ?? 20, "keepalive");

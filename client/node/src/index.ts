@@ -56,6 +56,7 @@ export type { SandboxTemplate } from "./templates.js";
 export { MessageStream } from "./stream.js";
 export { events, record, usage } from "./telemetry.js";
 export type { EventOptions, UsageOptions } from "./telemetry.js";
+export type { TlsOptions } from "./tls.js";
 export { dialSocket, parseAddress } from "./transport.js";
 export type { Address, Dial, Transport, TransportEvents } from "./transport.js";
 export type { Duration, Size } from "./units.js";

@@ -5,6 +5,8 @@ import { connect } from "node:net";
 import type { Socket } from "node:net";
 import { BrokerUnreachableError, Code, InvalidArgumentError } from "./errors.js";
 import type { Framing } from "./frame.js";
+import { isOfTls, Proof, unknownBroker } from "./tls.js";
+import type { TlsOptions } from "./tls.js";
 
 /** Callbacks of a transport. `onClose` is called once, and last. */
 export interface TransportEvents {
@@ -29,12 +31,17 @@ export interface Transport {
 /**
  * Opens a connection to an address. Rejects with BrokerUnreachableError if nothing answers, or `signal` is aborted.
  */
-export type Dial = (address: string, events: TransportEvents, signal: AbortSignal) => Promise<Transport>;
+export type Dial = (
+  address: string,
+  events: TransportEvents,
+  signal: AbortSignal,
+  tls?: TlsOptions,
+) => Promise<Transport>;
 
 /** Address of the broker. */
 export type Address =
   | { framing: "ipc"; path: string }
-  | { framing: "tcp"; host: string; port: number };
+  | { framing: "tcp"; host: string; port: number; tls: boolean };
 
 /** Longest path of a unix socket (sockaddr_un of Linux), bytes. */
 const PATH_BYTES_MAX = 107;
@@ -44,13 +51,13 @@ const QUEUE_DELAY_MS = 10;
 function bad(text: string, why: string): InvalidArgumentError {
   return new InvalidArgumentError(Code.INVALID_ARGUMENT, `address ${JSON.stringify(text)}: ${why}`, {
     reason: "ADDRESS_INVALID",
-    info: { subject: "address", hint: "use ipc:///path or tcp://host:port" },
+    info: { subject: "address", hint: "use ipc:///path, tcp://host:port or tls+tcp://host:port" },
   });
 }
 
 /**
- * Reads "ipc:///path", "unix:/path" or "tcp://host:port" ("tcp://[::1]:port" for IPv6). Throws InvalidArgumentError
- * for anything else.
+ * Reads "ipc:///path", "unix:/path", "tcp://host:port" ("tcp://[::1]:port" for IPv6) or "tls+tcp://host:port". Throws
+ * InvalidArgumentError for anything else.
  */
 export function parseAddress(text: string): Address {
   const unix = /^(?:ipc:\/\/|unix:(?:\/\/)?)(.*)$/s.exec(text);
@@ -64,15 +71,15 @@ export function parseAddress(text: string): Address {
     }
     return { framing: "ipc", path };
   }
-  const tcp = /^tcp:\/\/(?:\[([0-9a-fA-F:.]+)\]|([^\s:/[\]@]+)):([0-9]{1,5})$/.exec(text);
+  const tcp = /^(tls\+)?tcp:\/\/(?:\[([0-9a-fA-F:.]+)\]|([^\s:/[\]@]+)):([0-9]{1,5})$/.exec(text);
   if (tcp === null) {
     throw bad(text, "not one that this client knows");
   }
-  const port = Number(tcp[3]);
+  const port = Number(tcp[4]);
   if (port < 1 || port > 65535) {
     throw bad(text, "ports go from 1 to 65535");
   }
-  return { framing: "tcp", host: (tcp[1] ?? tcp[2]) as string, port };
+  return { framing: "tcp", host: (tcp[2] ?? tcp[3]) as string, port, tls: tcp[1] !== undefined };
 }
 
 const hints: Readonly<Record<string, string>> = {
@@ -136,12 +143,13 @@ function listen(socket: Socket, events: TransportEvents): void {
   });
 }
 
-/** The default: unix sockets and TCP, through node:net. */
-export const dialSocket: Dial = async (address, events, signal) => {
+/** The default: unix sockets, TCP and TLS, through node:net and node:tls. */
+export const dialSocket: Dial = async (address, events, signal, tls) => {
   const where = parseAddress(address);
+  const proof = where.framing === "tcp" && where.tls ? new Proof(tls ?? {}, where.host) : undefined;
   for (;;) {
     try {
-      return await dialOnce(address, where, events, signal);
+      return await dialOnce(address, where, proof, events, signal);
     } catch (e) {
       if (!(e instanceof BrokerUnreachableError && (e.cause as NodeJS.ErrnoException).code === "EAGAIN")) {
         throw e;
@@ -151,20 +159,37 @@ export const dialSocket: Dial = async (address, events, signal) => {
   }
 };
 
-function dialOnce(address: string, where: Address, events: TransportEvents, signal: AbortSignal): Promise<Transport> {
+function dialOnce(
+  address: string,
+  where: Address,
+  proof: Proof | undefined,
+  events: TransportEvents,
+  signal: AbortSignal,
+): Promise<Transport> {
   return new Promise((resolve, reject) => {
-    const socket = connect(where.framing === "ipc" ? { path: where.path } : { host: where.host, port: where.port });
+    const secure = where.framing === "ipc" ? undefined : proof?.connect(where.host, where.port);
+    const plain = where.framing === "ipc" ? { path: where.path } : { host: where.host, port: where.port };
+    const socket = secure ?? connect(plain);
     const giveUp = (): void => {
       socket.destroy();
       reject(cannotConnect(address, new Error("gave up waiting", { cause: signal.reason })));
     };
     const onError = (e: Error): void => {
       signal.removeEventListener("abort", giveUp);
-      reject(cannotConnect(address, e));
+      reject(proof !== undefined && isOfTls(e) ? unknownBroker(e) : cannotConnect(address, e));
     };
     socket.once("error", onError);
-    socket.once("connect", () => {
+    socket.once(secure === undefined ? "connect" : "secureConnect", () => {
       signal.removeEventListener("abort", giveUp);
+      try {
+        if (secure !== undefined) {
+          proof?.check(secure);
+        }
+      } catch (e) {
+        socket.destroy();
+        reject(e instanceof Error ? e : new Error(String(e)));
+        return;
+      }
       socket.off("error", onError);
       socket.setNoDelay(true);
       socket.setKeepAlive(true, 30_000);

@@ -69,11 +69,13 @@ from stockade.result import Bill, Figure, LimitHit, Outcome, Result, Scope, Sour
 from stockade.sandbox import Sandbox, run, start
 from stockade.stubs import Schema, Stub
 from stockade.telemetry import EventStream
+from stockade.tls import TLS
 from stockade.volumes import Volume
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "TLS",
     "Aborted",
     "AddressError",
     "AlreadyExists",

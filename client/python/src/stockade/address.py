@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the broker is: ``ipc:///path`` or ``unix:/path`` (a unix socket), ``tcp://host:port``."""
+"""Where the broker is: ``ipc:///path`` or ``unix:/path``, ``tcp://host:port``, ``tls+tcp://host:port``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import os
 import socket
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Optional, Union
 from urllib.parse import urlsplit
 
+from stockade import tls as secure
 from stockade.errors import AddressError
 from stockade.requests import texts
 
@@ -30,6 +31,7 @@ class Address:
     path: str = ""
     host: str = ""
     port: int = 0
+    tls: Optional[secure.TLS] = None
 
     def target(self) -> Union[str, tuple[str, int]]:
         """Return what ``socket.connect`` takes."""
@@ -44,7 +46,7 @@ class Address:
             sock = socket.create_connection((self.host, self.port), timeout)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            return sock
+            return sock if self.tls is None else secure.connect(sock, self.host, self.tls)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         until = time.monotonic() + timeout
         try:
@@ -63,12 +65,12 @@ class Address:
             raise
 
 
-def parse(text: str | None) -> Address:
-    """Parse an address.
+def parse(text: str | None, tls: secure.TLS | None = None) -> Address:
+    """Parse an address, with the settings of TLS if it is of that kind.
 
     None stands for the variable ``STOCKADE_ADDRESS``, then for the broker's own default.
 
-    Raises ``AddressError`` for anything but a unix socket and tcp.
+    Raises ``AddressError`` for anything but a unix socket, tcp and TLS.
     """
     if text is not None and not isinstance(text, str):
         raise AddressError(f"{text!r}: an address is text, as in {DEFAULT}")
@@ -81,7 +83,7 @@ def parse(text: str | None) -> Address:
                 f"{text!r}: needs an absolute path of at most 107 bytes, as in {DEFAULT}"
             )
         return Address(text, ipc=True, path=path)
-    if text.startswith("tcp://"):
+    if text.startswith(("tcp://", "tls+tcp://")):
         try:
             parts = urlsplit(text)
             host, port = parts.hostname, parts.port
@@ -89,8 +91,14 @@ def parse(text: str | None) -> Address:
             raise AddressError(f"{text!r}: {e}") from None
         if not host or not port or parts.path or parts.query or parts.username is not None:
             raise AddressError(f"{text!r}: needs a host and a port, as in tcp://127.0.0.1:7410")
-        return Address(text, ipc=False, host=host, port=port)
-    raise AddressError(f"{text!r}: not of the form ipc:///path, unix:/path or tcp://host:port")
+        if text.startswith("tcp://"):
+            return Address(text, ipc=False, host=host, port=port)
+        settings = (tls or secure.TLS()).or_environment()
+        settings.context()  # what is wrong with it is said now
+        return Address(text, ipc=False, host=host, port=port, tls=settings)
+    raise AddressError(
+        f"{text!r}: not of the form ipc:///path, unix:/path, tcp://host:port or tls+tcp://host:port"
+    )
 
 
 def metadata(token: str | None, more: Mapping[str, str] | None) -> list[tuple[str, str]]:

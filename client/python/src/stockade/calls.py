@@ -23,6 +23,7 @@ from stockade.v1 import system_service_pb2, telemetry_service_pb2
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
+    from stockade.tls import TLS
     from stockade.wire import Call
 
 
@@ -157,11 +158,12 @@ class Caller:
         address: Optional[str] = None,
         *,
         token: Optional[str] = None,
+        tls: Optional[TLS] = None,
         metadata: Optional[Mapping[str, str]] = None,
         connect_timeout: Seconds = 5.0,
         retry_for: Seconds = 10.0,
     ) -> None:
-        self._address = addresses.parse(address)
+        self._address = addresses.parse(address, tls)
         self._metadata = addresses.metadata(token, metadata)
         self._connect_timeout = seconds("connect_timeout", connect_timeout)
         self._retry_for = seconds("retry_for", retry_for)

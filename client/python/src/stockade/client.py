@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from stockade.limits import Seconds
     from stockade.requests import TemplateInfo
     from stockade.stubs import Schema
+    from stockade.tls import TLS
 
 
 class MessageStream(Stream[Response]):
@@ -73,10 +74,12 @@ class Client(Caller):
 
     Thread-safe.
 
-    ``address``          ``ipc:///path``, ``unix:/path`` or ``tcp://host:port``; None: the variable
-                         ``STOCKADE_ADDRESS``, then the broker's default socket
+    ``address``          ``ipc:///path``, ``unix:/path``, ``tcp://host:port`` or
+                         ``tls+tcp://host:port``; None: the variable ``STOCKADE_ADDRESS``, then the
+                         broker's default socket
     ``token``            sent as ``authorization: Bearer TOKEN``; None: the variable
                          ``STOCKADE_TOKEN``
+    ``tls``              a ``TLS``, for ``tls+tcp`` addresses; None: what its variables say
     ``metadata``         sent with every call, such as ``{"traceparent": "..."}``
     ``connect_timeout``  timeout for the connection and the greeting, in seconds
     ``retry_for``        seconds for which the client retries a call if a retry is safe, and waits
@@ -92,6 +95,7 @@ class Client(Caller):
         address: Optional[str] = None,
         *,
         token: Optional[str] = None,
+        tls: Optional[TLS] = None,
         metadata: Optional[Mapping[str, str]] = None,
         connect_timeout: Seconds = 5.0,
         retry_for: Seconds = 10.0,
@@ -99,6 +103,7 @@ class Client(Caller):
         super().__init__(
             address,
             token=token,
+            tls=tls,
             metadata=metadata,
             connect_timeout=connect_timeout,
             retry_for=retry_for,

@@ -23,6 +23,7 @@ from stockade.errors import (
     ProtocolError,
     StockadeError,
 )
+from stockade.tls import unreachable
 from stockade.wire import Call, Core
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Link:
         try:
             self._sock = address.connect(timeout)
         except OSError as e:
-            raise BrokerUnreachable(f"connect to {address.text}: {e.strerror or e}") from e
+            raise unreachable(address.text, e) from e
         self.core = Core(ipc=address.ipc, now=time.monotonic())
         self.lock = threading.Lock()
         self.abandoned: deque[Call] = deque()  # by a garbage collector that could not take the lock

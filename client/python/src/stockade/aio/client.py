@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from stockade.attempts import Attempts
     from stockade.limits import Seconds
     from stockade.requests import TemplateInfo
+    from stockade.tls import TLS
 
 
 class MessageStream(Stream[Response]):
@@ -81,6 +82,7 @@ class Client(Caller):
         address: Optional[str] = None,
         *,
         token: Optional[str] = None,
+        tls: Optional[TLS] = None,
         metadata: Optional[Mapping[str, str]] = None,
         connect_timeout: Seconds = 5.0,
         retry_for: Seconds = 10.0,
@@ -88,6 +90,7 @@ class Client(Caller):
         super().__init__(
             address,
             token=token,
+            tls=tls,
             metadata=metadata,
             connect_timeout=connect_timeout,
             retry_for=retry_for,

@@ -16,6 +16,7 @@ from stockade.errors import (
     ProtocolError,
     StockadeError,
 )
+from stockade.tls import unreachable
 from stockade.wire import Call, Core
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Link:
         except StockadeError:
             raise
         except OSError as e:
-            raise BrokerUnreachable(f"connect to {address.text}: {e.strerror or e}") from e
+            raise unreachable(address.text, e) from e
         if connected is None:
             raise BrokerUnreachable(f"{address.text}: no answer within {timeout:g} s")
         return cls(*connected, core)
@@ -265,10 +266,18 @@ async def _connect(core: Core, address: Address) -> _Streams:
         sock = await _unix_socket(address.path)
         reader, writer = await asyncio.open_unix_connection(sock=sock, limit=_READ_BYTES)
     else:
+        tls = address.tls
         reader, writer = await asyncio.open_connection(
-            address.host, address.port, limit=_READ_BYTES
+            address.host,
+            address.port,
+            limit=_READ_BYTES,
+            ssl=None if tls is None else tls.context(),
+            server_hostname=None if tls is None else tls.server_name or address.host,
         )
     try:
+        if address.tls is not None:
+            secure = writer.get_extra_info("ssl_object")
+            address.tls.check(secure.getpeercert(binary_form=True))
         hello = core.offer(_WRITE_BYTES)
         writer.write(hello)
         core.sent(len(hello))
