@@ -10,7 +10,7 @@
 // names of the values registers them at its start (metrics_name_value()).
 #define METRIC_LABELS(LABEL)                                                                       \
     LABEL(NONE, "", 1)                                                                             \
-    LABEL(METHOD, "method", 64)       /* 0: of no method that exists; dispatch.c */                \
+    LABEL(METHOD, "method", 128)      /* 0: of no method that exists; dispatch.c */                \
     LABEL(CODE, "code", 17)           /* enum err_code */                                          \
     LABEL(REFUSAL, "reason", 4)       /* conn.c */                                                 \
     LABEL(TLS, "reason", 4)           /* transport_tls.c */                                        \
