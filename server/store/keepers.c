@@ -161,6 +161,11 @@ start(struct work *w)
     struct spawn *spawn = w->k->srv->spawn;
     w->k->running++;
     w->k->alone = is_exclusive(w);
+    if (w->what.is_needed != NULL && w->what.is_needed(w->cookie, w->what.order.digest)) {
+        const struct keep_answer stays = {.ok = 1};
+        end(w, &stays);
+        return;
+    }
     int rc = w->what.order.op == KEEP_PUT ? spawn_keep(spawn, w->what.slot, w->what.generation,
                                                        w->what.layer, on_started, w, &e)
                                           : spawn_keeper(spawn, on_started, w, &e);

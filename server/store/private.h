@@ -55,6 +55,8 @@ struct keepers_work {
     struct keep_order order;
     uint32_t slot, generation, layer;
     int list_fd;
+    // REMOVE: called when its turn has come. True: the layer was written again meanwhile, and stays.
+    bool (*is_needed)(void *cookie, const uint8_t digest[SPAWN_DIGEST_BYTES]);
 };
 int keepers_add(struct keepers *k, const struct keepers_work *w, keepers_done *done, void *cookie,
                 struct err *e);

@@ -84,13 +84,24 @@ on_removed(void *cookie, const struct keep_answer *a)
         log_err(LOG_WARNING, "store", &a->err);
 }
 
+static bool
+is_needed(void *cookie, const uint8_t digest[SPAWN_DIGEST_BYTES])
+{
+    const struct store *s = cookie;
+    for (const struct list *it = s->layers.next; it != &s->layers; it = it->next)
+        if (memcmp(list_entry((struct list *)(uintptr_t)it, struct stored_layer, node)->digest,
+                   digest, SPAWN_DIGEST_BYTES) == 0)
+            return true;
+    return false;
+}
+
 void
 store_let_go(struct store *s, struct stored_layer *l)
 {
     struct err e;
     if (l == NULL || --l->holders > 0)
         return;
-    struct keepers_work w = {.order = {.op = KEEP_REMOVE}, .list_fd = -1};
+    struct keepers_work w = {.order = {.op = KEEP_REMOVE}, .list_fd = -1, .is_needed = is_needed};
     memcpy(w.order.digest, l->digest, sizeof w.order.digest);
     list_remove(&l->node);
     free(l);
