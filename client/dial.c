@@ -84,7 +84,7 @@ hint_start(const struct address *a, const char *where, char *out, size_t n)
                        "is stockaded running? 'sudo systemctl start stockade', or 'sudo stockaded' "
                        "in a terminal");
     else
-        (void)snprintf(out, n, "is stockaded running at %s%.60s? check --address, STOCKADE_ADDRESS",
+        (void)snprintf(out, n, "is stockaded running at %s%.50s? check --address, STOCKADE_ADDRESS",
                        a->ipc   ? "ipc://"
                        : a->tls ? "tls+tcp://"
                                 : "tcp://",

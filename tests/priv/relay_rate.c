@@ -130,7 +130,8 @@ expect_rate(int type, bool out, int n)
                       out ? "out" : "in", n, 100 * error);
     }
     assert_true(error <= 0.05);
-    assert_true(error >= -0.05);
+    if (scaled_ms(1) == 1) // an emulated machine may be slower than the limit
+        assert_true(error >= -0.05);
     close_flows(&r);
     box_close();
 }
