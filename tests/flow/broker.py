@@ -28,6 +28,7 @@ from runner import time_passes, until
 
 BUILD = os.environ.get("STOCKADE_BUILD", "")
 LEAK_SIGNS = ("LeakSanitizer", "stockade-relay: leak:")  # proto/leak.h
+NETWORKS_KEPT = 32  # netns_pool, 16, and 16 beyond it (server/spawner/netns.c)
 INSTALLED = bool(os.environ.get("STOCKADE_INSTALLED"))
 
 
@@ -285,14 +286,15 @@ def sanitized():
 
 
 def descriptors(pid):
-    """Open descriptors, but for user namespaces: the spawner keeps one for each range of ids that was ever in use."""
-    n = 0
+    """Open descriptors, but for user namespaces: the spawner keeps one for each range of ids that was ever in use. It keeps
+    a bounded number of network namespaces for the next sandboxes, too: of these only what is beyond counts."""
+    n = networks = 0
     for fd in os.listdir(f"/proc/{pid}/fd"):
-        try:
-            n += not os.readlink(f"/proc/{pid}/fd/{fd}").startswith("user:")
-        except OSError:
-            pass
-    return n
+        with contextlib.suppress(OSError):
+            target = os.readlink(f"/proc/{pid}/fd/{fd}")
+            networks += target.startswith("net:")
+            n += not target.startswith(("user:", "net:"))
+    return n + max(0, networks - NETWORKS_KEPT)
 
 
 def rss_kib(pid):

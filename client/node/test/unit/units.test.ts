@@ -114,6 +114,12 @@ test("addresses of unix sockets and of tcp are read", () => {
     path: "/run/stockade/stockade.sock",
   });
   assert.deepEqual(parseAddress("unix:/a"), { framing: "ipc", path: "/a" });
-  assert.deepEqual(parseAddress("tcp://localhost:7700"), { framing: "tcp", host: "localhost", port: 7700 });
-  assert.deepEqual(parseAddress("tcp://[::1]:7700"), { framing: "tcp", host: "::1", port: 7700 });
+  assert.deepEqual(parseAddress("tcp://localhost:7700"), { framing: "tcp", host: "localhost", port: 7700, tls: false });
+  assert.deepEqual(parseAddress("tcp://[::1]:7700"), { framing: "tcp", host: "::1", port: 7700, tls: false });
+  assert.deepEqual(parseAddress("tls+tcp://broker.example:7443"), {
+    framing: "tcp",
+    host: "broker.example",
+    port: 7443,
+    tls: true,
+  });
 });
