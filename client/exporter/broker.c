@@ -189,12 +189,12 @@ static int
 on_event(void *cookie, const struct stockade_event *event)
 {
     struct broker *b = cookie;
+    if (b->events->on_event != NULL && b->events->on_event(b->events->cookie, event) < 0)
+        return -1; // ends the subscription; the next one begins with this event
     b->numbers.events++;
     b->again_ms = AGAIN_MIN_MS;
     b->next_sequence = event->sequence + 1;
     (void)snprintf(b->instance, sizeof b->instance, "%s", event->instance);
-    if (b->events->on_event != NULL)
-        b->events->on_event(b->events->cookie, event);
     return 0;
 }
 
@@ -293,6 +293,10 @@ broker_new(uv_loop_t *loop, const char *address, const struct broker_events *eve
     if (watch(b, e) < 0) {
         stockade_close(b->s);
         return NULL;
+    }
+    if (events != NULL && events->instance != NULL && events->instance[0] != '\0') {
+        b->next_sequence = events->sequence + 1;
+        (void)snprintf(b->instance, sizeof b->instance, "%s", events->instance);
     }
     if (events != NULL)
         begin_events(b);

@@ -18,11 +18,15 @@ struct broker;
 
 // What the exporter does with events. Functions may be NULL.
 struct broker_events {
-    void (*on_event)(void *cookie, const struct stockade_event *event);
+    // Negative: it could not be taken, and is requested again later.
+    int (*on_event)(void *cookie, const struct stockade_event *event);
     // Events that are missing; count 0: unknown.
     void (*on_gap)(void *cookie, uint64_t count, const char *reason);
     const char *const *kinds; // only these
     size_t kinds_n;           // 0: all
+    // The last event that is known from an earlier start, by the run of the broker; instance "": none.
+    const char *instance;
+    uint64_t sequence;
     void *cookie;
 };
 

@@ -9,6 +9,7 @@
 #include "proto/auto.h"
 #include "proto/config_read.h"
 #include "proto/host_port.h"
+#include "client/stockade.h"
 
 // ---- Readers
 
@@ -37,6 +38,18 @@ read_listen(const struct config_reader *r, const struct config_key *k, struct ya
     return config_read_text(r, k, n, to);
 }
 
+static int
+read_severity(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+              void *to)
+{
+    static const char *const words[] = {"info", "notice", "warning", "critical", NULL};
+    uint32_t i = 0;
+    int err = config_word(r, n, words, &i);
+    if (err == 0)
+        config_store(k, to, i + STOCKADE_SEVERITY_INFO);
+    return err;
+}
+
 // ---- Keys
 
 static const struct config_key prometheus_keys[] = {
@@ -46,9 +59,17 @@ static const struct config_key prometheus_keys[] = {
     {"exemplars", config_read_bool, AT(exporter_config, prometheus.exemplars), 0, 0, NULL},
     {0},
 };
+static const struct config_key ocsf_keys[] = {
+    {"file", config_read_path, AT(exporter_config, ocsf.file), 0, 0, NULL},
+    {"size", config_read_size, AT(exporter_config, ocsf.size_max), 65536, UINT64_C(1) << 40, NULL},
+    {"keep", config_read_count, AT(exporter_config, ocsf.keep), 0, 1000, NULL},
+    {"severity", read_severity, AT(exporter_config, ocsf.severity), 0, 0, NULL},
+    {0},
+};
 static const struct config_key top_keys[] = {
     {"broker", read_broker, AT(exporter_config, broker), 0, 0, NULL},
     SECTION("prometheus", prometheus_keys),
+    SECTION("ocsf", ocsf_keys),
     {0},
 };
 
@@ -60,6 +81,7 @@ exporter_config_default(struct exporter_config *c)
                        .connections = 64,
                        .timeout_ms = 10000,
                        .exemplars = true},
+        .ocsf = {.size_max = UINT64_C(100) << 20, .keep = 5, .severity = STOCKADE_SEVERITY_INFO},
     };
 }
 

@@ -20,9 +20,18 @@ struct prometheus_settings {
     bool exemplars;
 };
 
+// Events as lines of OCSF (lines.h).
+struct ocsf_settings {
+    char file[EXPORTER_TEXT_MAX]; // "": none
+    uint64_t size_max;            // bytes
+    uint32_t keep;
+    uint32_t severity; // at least: enum stockade_severity
+};
+
 struct exporter_config {
     char broker[EXPORTER_TEXT_MAX]; // address; "": the default of libstockade
     struct prometheus_settings prometheus;
+    struct ocsf_settings ocsf;
 };
 
 void exporter_config_default(struct exporter_config *c);

@@ -4,6 +4,7 @@
 //
 //   broker.c  --MetricsService.Get-->  scrape.c  --client/exposition.c-->  http.c    Prometheus
 //             --events------------->   exemplars.c
+//                                      ocsf.c  -->  lines.c                                 file
 //
 // One thread, one loop (libuv).
 #pragma once
@@ -16,6 +17,7 @@
 #include "config.h"
 #include "exemplars.h"
 #include "http.h"
+#include "lines.h"
 
 struct exporter {
     uv_loop_t loop;
@@ -24,6 +26,8 @@ struct exporter {
     struct broker_events events;
     struct http *http; // NULL: none
     struct exemplars exemplars;
+    bool has_lines;
+    struct lines lines;      // OCSF
     uint64_t scrapes_failed; // the broker did not answer
 };
 

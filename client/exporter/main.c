@@ -12,8 +12,10 @@
 
 #include "proto/container_of.h"
 #include "proto/leak.h"
+#include "proto/now.h"
 #include "confine.h"
 #include "exporter.h"
+#include "ocsf.h"
 
 static const char usage[] =
     "stockade-exporter - metrics and events of a Stockade broker for monitoring systems\n"
@@ -73,11 +75,49 @@ read_options(int argc, char **argv, struct options *o)
 
 // ---- The loop
 
-static void
+static int
+write_line(struct exporter *x, char *line)
+{
+    int r = line != NULL ? lines_write(&x->lines, line) : -ENOMEM;
+    free(line);
+    return r;
+}
+
+static int
 on_event(void *cookie, const struct stockade_event *event)
 {
     struct exporter *x = cookie;
+    if (x->has_lines) {
+        bool wanted = event->severity >= x->config->ocsf.severity;
+        int r = wanted ? write_line(x, ocsf_line(event)) : 0;
+        if (r < 0)
+            return r;
+        lines_note(&x->lines, event->instance, event->sequence);
+    }
     exemplars_event(&x->exemplars, event);
+    return 0;
+}
+
+static void
+on_gap(void *cookie, uint64_t count, const char *reason)
+{
+    struct exporter *x = cookie;
+    if (x->has_lines)
+        (void)write_line(x, ocsf_gap_line(count, reason, now_ns(CLOCK_REALTIME)));
+}
+
+static int
+open_lines(struct exporter *x, struct err *e)
+{
+    const struct ocsf_settings *o = &x->config->ocsf;
+    if (o->file[0] == '\0')
+        return 0;
+    (void)snprintf(x->lines.path, sizeof x->lines.path, "%s", o->file);
+    x->lines.size_max = o->size_max;
+    x->lines.keep = o->keep;
+    int r = lines_open(&x->lines, e);
+    x->has_lines = r == 0;
+    return r;
 }
 
 static void
@@ -102,8 +142,15 @@ static int
 open_broker(struct exporter *x, bool events, struct err *e)
 {
     static const char *const kinds[] = {"JOB_ENDED"};
-    x->events =
-        (struct broker_events){.on_event = on_event, .kinds = kinds, .kinds_n = 1, .cookie = x};
+    x->events = (struct broker_events){
+        .on_event = on_event,
+        .on_gap = on_gap,
+        .kinds = kinds,
+        .kinds_n = x->has_lines ? 0 : 1,
+        .instance = x->lines.instance,
+        .sequence = x->lines.sequence,
+        .cookie = x,
+    };
     x->broker = broker_new(&x->loop, x->config->broker, events ? &x->events : NULL, e);
     return x->broker != NULL ? 0 : err_errno(e);
 }
@@ -183,7 +230,9 @@ start(struct exporter *x, bool once, struct err *e)
         return err_sys(e, r, "start the loop");
     r = watch_signals(x, e);
     if (r == 0)
-        r = open_broker(x, !once && x->config->prometheus.exemplars, e);
+        r = once ? 0 : open_lines(x, e);
+    if (r == 0)
+        r = open_broker(x, !once && (x->has_lines || x->config->prometheus.exemplars), e);
     if (r == 0 && !once)
         r = open_http(x, e);
     return r == 0 ? confine_filter(e) : r;
@@ -207,6 +256,7 @@ main(int argc, char **argv)
         return 0;
     exporter.config = &config;
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); // a write beyond RLIMIT_FSIZE fails
     if (confine_account(&e) < 0 || start(&exporter, o.once, &e) < 0) {
         report(&e);
         return EX_UNAVAILABLE;
@@ -215,6 +265,8 @@ main(int argc, char **argv)
     (void)uv_run(&exporter.loop, UV_RUN_DEFAULT);
     http_free(exporter.http);
     broker_free(exporter.broker);
+    if (exporter.has_lines)
+        lines_close(&exporter.lines);
     (void)uv_loop_close(&exporter.loop);
     exporter.http = NULL;
     exporter.broker = NULL;

@@ -83,6 +83,18 @@ scrapes_failed(const struct exporter *x)
     return (double)x->scrapes_failed;
 }
 
+static double
+lines_written(const struct exporter *x)
+{
+    return (double)x->lines.written;
+}
+
+static double
+lines_failed(const struct exporter *x)
+{
+    return (double)x->lines.failed;
+}
+
 #define COUNTER STOCKADE_METRIC_COUNTER
 #define GAUGE   STOCKADE_METRIC_GAUGE
 
@@ -109,6 +121,11 @@ static const struct row rows[] = {
      refused},
     {"stockade_exporter_http_cut_total", "HTTP clients that were disconnected for being too slow.",
      "", COUNTER, cut},
+    {"stockade_exporter_ocsf_lines_total", "Lines that were written to the file of events.", "",
+     COUNTER, lines_written},
+    {"stockade_exporter_ocsf_failures_total",
+     "Writes of a line or of the position that failed, such as on a full disk.", "", COUNTER,
+     lines_failed},
     {"stockade_exporter_scrapes_failed_total", "Scrapes without the broker's metrics.", "", COUNTER,
      scrapes_failed},
 };

@@ -56,7 +56,7 @@ def the_shipped_file_has_keys_that_exist(b):
     with open(path, "w", encoding="utf-8") as f:
         f.write(keys.replace('broker: ""', "broker: ipc:///run/stockade/stockade.sock"))
     r = as_nobody("--check-config", "--config", path)
-    check("listen: 127.0.0.1:9477" in keys and r.returncode == 0, f"{r} {keys}")
+    check("listen: 127.0.0.1:9477" in keys and "ocsf.jsonl" in keys and r.returncode == 0, f"{r} {keys}")
 
 
 def it_does_not_run_as_root(b):
@@ -273,6 +273,7 @@ def a_broker_that_hangs_delays_a_scrape_by_its_deadline(b):
 
 def it_has_no_rights(b):
     with Exporter(b) as x, open(f"/proc/{x.process.pid}/status", encoding="ascii") as f:
+        x.get()  # it serves only after it has given up its rights
         status = dict(line.rstrip("\n").split(":\t", 1) for line in f if ":\t" in line)
         check(status["Uid"].split() == [str(NOBODY)] * 4, status["Uid"])
         for key in ("CapInh", "CapPrm", "CapEff", "CapAmb"):

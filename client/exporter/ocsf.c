@@ -1,0 +1,472 @@
+// SPDX-License-Identifier: Apache-2.0
+// See ocsf.h. A table has the class and the activity of each kind of event; each class has a function that fills in what
+// belongs to it. Strings come from jobs: jansson escapes control characters and all beyond ASCII.
+#include "ocsf.h"
+
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/host_port.h"
+
+enum {
+    CLASS_BASE = 0,
+    CLASS_FILE = 1001,
+    CLASS_PROCESS = 1007,
+    CLASS_FINDING = 2004,
+    CLASS_NETWORK = 4001,
+    CLASS_DNS = 4003,
+    CLASS_API = 6003,
+    ACTIVITY_OTHER = 99,
+    NS_PER_MS = 1000000,
+    CLASS_PER_CATEGORY = 1000,
+    ACTIVITY_PER_CLASS = 100,
+};
+
+// Values of the schema.
+enum { ACTION_ALLOWED = 1, ACTION_DENIED = 2, DISPOSITION_ALLOWED = 1, DISPOSITION_BLOCKED = 2 };
+enum { STATUS_SUCCESS = 1, STATUS_FAILURE = 2, DEVICE_VIRTUAL = 6 };
+enum { FILE_UNKNOWN = 0, FILE_REGULAR = 1 };
+enum { DIRECTION_INBOUND = 1, DIRECTION_OUTBOUND = 2 };
+
+// ---- Facts of an event
+
+static const struct stockade_fact *
+fact(const struct stockade_event *event, const char *name)
+{
+    for (size_t i = 0; i < event->facts_n; i++)
+        if (strcmp(event->facts[i].name, name) == 0)
+            return &event->facts[i];
+    return NULL;
+}
+
+static const char *
+text(const struct stockade_event *event, const char *name)
+{
+    const struct stockade_fact *f = fact(event, name);
+    return f != NULL && f->type == STOCKADE_FACT_TEXT ? f->text : "";
+}
+
+static uint64_t
+number(const struct stockade_event *event, const char *name)
+{
+    const struct stockade_fact *f = fact(event, name);
+    return f != NULL && f->type != STOCKADE_FACT_TEXT ? f->number : 0;
+}
+
+// ---- Members
+
+static void
+put(json_t *to, const char *name, json_t *value)
+{
+    (void)json_object_set_new(to, name, value);
+}
+
+static void
+put_text(json_t *to, const char *name, const char *value)
+{
+    if (value[0] != '\0')
+        put(to, name, json_string(value));
+}
+
+static void
+put_number(json_t *to, const char *name, uint64_t value)
+{
+    put(to, name, json_integer((json_int_t)value));
+}
+
+static json_t *
+process(uint64_t pid, const char *name)
+{
+    json_t *o = json_object();
+    put_number(o, "pid", pid);
+    put_text(o, "name", name);
+    return o;
+}
+
+// The process of the event if there is one, and the owner of the sandbox.
+static json_t *
+actor(const struct stockade_event *event)
+{
+    json_t *o = json_object();
+    json_t *user = json_object();
+    if (event->pid != 0)
+        put(o, "process", process(event->pid, event->comm));
+    put_text(user, "uid", event->tenant[0] != '\0' ? event->tenant : "none");
+    put(o, "user", user);
+    return o;
+}
+
+static json_t *
+file(const char *path, unsigned type)
+{
+    json_t *o = json_object();
+    const char *slash = strrchr(path, '/');
+    const char *name = slash != NULL && slash[1] != '\0' ? slash + 1 : path;
+    put(o, "name", json_string(name[0] != '\0' ? name : "unknown"));
+    put_text(o, "path", path);
+    put_number(o, "type_id", type);
+    return o;
+}
+
+static bool
+is_address(const char *host)
+{
+    uint8_t bytes[16];
+    return inet_pton(AF_INET, host, bytes) == 1 || inet_pton(AF_INET6, host, bytes) == 1;
+}
+
+// "192.0.2.1:443", "[2001:db8::1]:53", "example.com:443", or whatever else was refused: "/run/x.sock", "device 10:200".
+static json_t *
+endpoint(const char *destination, const char *name)
+{
+    json_t *o = json_object();
+    struct host_port at;
+    uint16_t port = 0;
+    bool split = host_port_split(destination, &at) && at.host[0] != '\0' && at.port != NULL &&
+                 host_port_number(at.port, &port) && strpbrk(at.host, " /") == NULL;
+    if (split && is_address(at.host))
+        put_text(o, "ip", at.host);
+    else if (is_address(destination))
+        put_text(o, "ip", destination);
+    else
+        put(o, "name",
+            json_string(split                    ? at.host
+                        : destination[0] != '\0' ? destination
+                                                 : "unknown"));
+    if (split)
+        put_number(o, "port", port);
+    put_text(o, "domain", name);
+    return o;
+}
+
+static void
+put_verdict(json_t *o, bool allowed)
+{
+    put_number(o, "action_id", allowed ? ACTION_ALLOWED : ACTION_DENIED);
+    put_number(o, "disposition_id", allowed ? DISPOSITION_ALLOWED : DISPOSITION_BLOCKED);
+}
+
+// ---- Classes
+
+static void
+fill_process(json_t *o, const struct stockade_event *event)
+{
+    const struct stockade_fact *parent = fact(event, "parent_pid");
+    json_t *p = process(event->pid, event->comm);
+    if (text(event, "path")[0] != '\0')
+        put(p, "file", file(text(event, "path"), FILE_REGULAR));
+    put_text(p, "cmd_line", text(event, "arguments"));
+    put_text(p, "working_directory", text(event, "cwd"));
+    if (parent != NULL)
+        put(p, "parent_process", process(parent->number, ""));
+    put(o, "process", p);
+    put(o, "actor", actor(event));
+    if (strcmp(event->kind, "EXIT") == 0)
+        put_number(o, "exit_code", number(event, "code"));
+    put_text(o, "message", text(event, "name"));
+}
+
+static void
+fill_file(json_t *o, const struct stockade_event *event)
+{
+    static const struct {
+        const char *operation;
+        unsigned activity;
+    } activities[] = {{"open", 14},    {"stat", 8}, {"rename", 5}, {"unlink", 4},
+                      {"truncate", 3}, {"link", 1}, {"symlink", 1}};
+    const char *resolved = text(event, "resolved");
+    put(o, "file", file(resolved[0] != '\0' ? resolved : text(event, "path"), FILE_UNKNOWN));
+    put(o, "actor", actor(event));
+    put_number(o, "status_id", number(event, "error") != 0 ? STATUS_FAILURE : STATUS_SUCCESS);
+    for (size_t i = 0; i < sizeof activities / sizeof activities[0]; i++)
+        if (strcmp(text(event, "operation"), activities[i].operation) == 0)
+            put_number(o, "activity_id", activities[i].activity);
+}
+
+static void
+fill_network(json_t *o, const struct stockade_event *event)
+{
+    const bool denied = strcmp(event->kind, "DENIED") == 0;
+    const bool listens = strcmp(event->kind, "LISTEN") == 0;
+    const char *reason = text(event, "reason");
+    json_t *connection = json_object();
+    put(o, listens ? "src_endpoint" : "dst_endpoint",
+        endpoint(text(event, "destination"), text(event, "name")));
+    put_text(connection, "protocol_name", text(event, "protocol"));
+    put_number(connection, "direction_id", listens ? DIRECTION_INBOUND : DIRECTION_OUTBOUND);
+    put(o, "connection_info", connection);
+    put(o, "actor", actor(event));
+    put_verdict(o, !denied);
+    put_text(o, "status_detail", reason);
+    if (denied) {
+        json_t *rule = json_object();
+        put_text(rule, "name", reason[0] != '\0' ? reason : "unknown");
+        put(o, "firewall_rule", rule);
+        put_text(o, "message", text(event, "hint"));
+    } else if (strcmp(event->kind, "FLOW_ENDED") == 0) {
+        json_t *traffic = json_object();
+        put_number(traffic, "bytes_out", number(event, "out_bytes"));
+        put_number(traffic, "bytes_in", number(event, "in_bytes"));
+        put(o, "traffic", traffic);
+        put_number(o, "status_id", reason[0] != '\0' ? STATUS_FAILURE : STATUS_SUCCESS);
+    }
+}
+
+// A name that was resolved, or refused.
+static void
+fill_dns(json_t *o, const struct stockade_event *event)
+{
+    enum { RCODE_NO_ERROR = 0, RCODE_NO_NAME = 3, RESPONSE = 2 };
+    const bool denied = strcmp(event->kind, "DENIED") == 0;
+    const char *name = text(event, denied ? "destination" : "name");
+    json_t *query = json_object();
+    put(query, "hostname", json_string(name[0] != '\0' ? name : "unknown"));
+    put(o, "query", query);
+    put(o, "src_endpoint", endpoint(event->sandbox_id, ""));
+    put(o, "actor", actor(event));
+    put_number(o, "rcode_id", denied ? RCODE_NO_NAME : RCODE_NO_ERROR);
+    put_verdict(o, !denied);
+    put_text(o, "status_detail", text(event, "reason"));
+    if (!denied && text(event, "destination")[0] != '\0') {
+        json_t *answer = json_object();
+        json_t *answers = json_array();
+        put_text(answer, "rdata", text(event, "destination"));
+        (void)json_array_append_new(answers, answer);
+        put(o, "answers", answers);
+    }
+}
+
+static void
+fill_finding(json_t *o, const struct stockade_event *event)
+{
+    char uid[64];
+    json_t *info = json_object();
+    json_t *evidence = json_object();
+    json_t *evidences = json_array();
+    (void)snprintf(uid, sizeof uid, "%s-%" PRIu64, event->instance, number(event, "sequence"));
+    put_text(info, "uid", uid);
+    put_text(info, "title", text(event, "rule"));
+    put_text(info, "desc", text(event, "text"));
+    put(o, "finding_info", info);
+    put_text(o, "message", text(event, "text"));
+    put(evidence, "actor", actor(event));
+    (void)json_array_append_new(evidences, evidence);
+    put(o, "evidences", evidences);
+    put(o, "is_alert", json_boolean(strcmp(text(event, "response"), "log") != 0));
+}
+
+static void
+fill_api(json_t *o, const struct stockade_event *event)
+{
+    json_t *api = json_object();
+    json_t *service = json_object();
+    json_t *source = json_object();
+    json_t *resource = json_object();
+    json_t *resources = json_array();
+    put_text(service, "name", "stockade");
+    put_text(api, "operation", event->kind);
+    put(api, "service", service);
+    put(o, "api", api);
+    put(o, "actor", actor(event));
+    put_text(source, "svc_name", "stockaded");
+    put(o, "src_endpoint", source);
+    const bool job = event->process_id[0] != '\0';
+    put(resource, "uid", json_string(job ? event->process_id : event->sandbox_id));
+    put_text(resource, "type", job ? "job" : "sandbox");
+    (void)json_array_append_new(resources, resource);
+    put(o, "resources", resources);
+    put_text(o, "message",
+             text(event, "note")[0] != '\0' ? text(event, "note") : text(event, "reason"));
+}
+
+static void
+fill_base(json_t *o, const struct stockade_event *event)
+{
+    char message[128];
+    (void)snprintf(message, sizeof message, "%" PRIu64 " events of class %.32s were lost",
+                   number(event, "events"), text(event, "event_class"));
+    put_text(o, "message", message);
+}
+
+static const struct kind {
+    const char *kind;
+    unsigned class_uid, activity;
+    void (*fill)(json_t *o, const struct stockade_event *event);
+} kinds[] = {
+    {"EXEC", CLASS_PROCESS, 1, fill_process},
+    {"EXIT", CLASS_PROCESS, 2, fill_process},
+    {"SIGNAL", CLASS_PROCESS, ACTIVITY_OTHER, fill_process},
+    {"DANGEROUS_CALL", CLASS_PROCESS, ACTIVITY_OTHER, fill_process},
+    {"IO_URING", CLASS_PROCESS, ACTIVITY_OTHER, fill_process},
+    {"OUT_OF_MEMORY", CLASS_PROCESS, 2, fill_process},
+    {"REMOTE_TERMINAL", CLASS_PROCESS, ACTIVITY_OTHER, fill_process},
+    {"PROFILE", CLASS_PROCESS, ACTIVITY_OTHER, fill_process},
+    {"SENSITIVE_OPEN", CLASS_FILE, ACTIVITY_OTHER, fill_file},
+    {"CONNECT", CLASS_NETWORK, 1, fill_network},
+    {"FLOW", CLASS_NETWORK, 1, fill_network},
+    {"FLOW_ENDED", CLASS_NETWORK, 2, fill_network},
+    {"DENIED", CLASS_NETWORK, 5, fill_network},
+    {"LISTEN", CLASS_NETWORK, 7, fill_network},
+    {"LOOKUP", CLASS_DNS, 2, fill_dns},
+    {"FINDING", CLASS_FINDING, 1, fill_finding},
+    {"GAP", CLASS_BASE, ACTIVITY_OTHER, fill_base},
+    {"SANDBOX_CREATED", CLASS_API, 1, fill_api},
+    {"SANDBOX_DELETED", CLASS_API, 4, fill_api},
+    {"SANDBOX_PAUSED", CLASS_API, 3, fill_api},
+    {"SANDBOX_RESUMED", CLASS_API, 3, fill_api},
+    {"POLICY_CHANGED", CLASS_API, 3, fill_api},
+    {"JOB_STARTED", CLASS_API, 1, fill_api},
+};
+static const struct kind refused_query = {"DENIED", CLASS_DNS, 2, fill_dns};
+static const struct kind other = {"", CLASS_API, ACTIVITY_OTHER, fill_api};
+
+static const struct kind *
+kind_of(const struct stockade_event *event)
+{
+    if (strcmp(event->kind, "DENIED") == 0 && strcmp(text(event, "operation"), "dns") == 0)
+        return &refused_query;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(kinds[i].kind, event->kind) == 0)
+            return &kinds[i];
+    return &other; // JOB_ENDED, LIMIT_HIT, and kinds of a later broker
+}
+
+// ---- What all have
+
+static json_t *
+metadata(const char *uid, const char *tenant)
+{
+    json_t *o = json_object();
+    json_t *product = json_object();
+    json_t *profiles = json_array();
+    put_text(product, "name", "Stockade");
+    put_text(product, "vendor_name", "Stockade");
+    put_text(product, "version", STOCKADE_VERSION);
+    put(o, "product", product);
+    put_text(o, "version", "1.8.0");
+    put_text(o, "uid", uid);
+    put_text(o, "log_name", "events");
+    put_text(o, "tenant_uid", tenant);
+    (void)json_array_append_new(profiles, json_string("host"));
+    (void)json_array_append_new(profiles, json_string("security_control"));
+    put(o, "profiles", profiles);
+    return o;
+}
+
+static void
+put_class(json_t *o, unsigned class_uid)
+{
+    const json_int_t activity = json_integer_value(json_object_get(o, "activity_id"));
+    put_number(o, "class_uid", class_uid);
+    put_number(o, "category_uid", class_uid / CLASS_PER_CATEGORY);
+    put(o, "type_uid", json_integer((json_int_t)class_uid * ACTIVITY_PER_CLASS + activity));
+}
+
+static void
+put_device(json_t *o, const struct stockade_event *event)
+{
+    json_t *device = json_object();
+    put_number(device, "type_id", DEVICE_VIRTUAL);
+    put(device, "uid", json_string(event->sandbox_id[0] != '\0' ? event->sandbox_id : "none"));
+    put(o, "device", device);
+}
+
+static json_int_t
+severity_id(uint32_t severity)
+{
+    static const json_int_t ids[] = {0, 1, 2, 3, 5}; // of enum stockade_severity
+    return severity < sizeof ids / sizeof ids[0] ? ids[severity] : 0;
+}
+
+// Frees o.
+static char *
+line_of(json_t *o)
+{
+    char *json = json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII);
+    json_decref(o);
+    size_t n = json != NULL ? strlen(json) : 0;
+    char *line = json != NULL ? realloc(json, n + 2) : NULL;
+    if (line == NULL) {
+        free(json);
+        return NULL;
+    }
+    line[n] = '\n';
+    line[n + 1] = '\0';
+    return line;
+}
+
+// As a number where every reader of JSON can hold it, otherwise as text.
+static json_t *
+json_of(const struct stockade_fact *f)
+{
+    enum { EXACT_BITS = 53 };
+    char digits[24];
+    if (f->type == STOCKADE_FACT_TEXT)
+        return json_string(f->text);
+    if (f->type == STOCKADE_FACT_REAL)
+        return json_real(f->real);
+    if (f->type == STOCKADE_FACT_BOOL)
+        return json_boolean(f->number != 0);
+    if (f->type == STOCKADE_FACT_SIGNED || f->number >> EXACT_BITS == 0)
+        return json_integer((json_int_t)f->number);
+    (void)snprintf(digits, sizeof digits, "%" PRIu64, f->number);
+    return json_string(digits);
+}
+
+// What the class has no member for; `details` has all fields of the event.
+static json_t *
+unmapped(const struct stockade_event *event)
+{
+    json_t *o = json_object();
+    json_t *details = json_object();
+    put_text(o, "kind", event->kind);
+    put_text(o, "template", event->template_name);
+    put_text(o, "process_id", event->process_id);
+    for (size_t i = 0; i < event->facts_n; i++)
+        put(details, event->facts[i].name, json_of(&event->facts[i]));
+    put(o, "details", details);
+    return o;
+}
+
+char *
+ocsf_line(const struct stockade_event *event)
+{
+    char uid[64];
+    const struct kind *k = kind_of(event);
+    json_t *o = json_object();
+    (void)snprintf(uid, sizeof uid, "%s-%" PRIu64, event->instance, event->sequence);
+    put(o, "time", json_integer(event->time_ns / NS_PER_MS));
+    put(o, "severity_id", json_integer(severity_id(event->severity)));
+    put(o, "metadata", metadata(uid, event->tenant));
+    put_number(o, "activity_id", k->activity);
+    put_device(o, event);
+    k->fill(o, event);
+    put_class(o, k->class_uid);
+    put(o, "unmapped", unmapped(event));
+    return line_of(o);
+}
+
+char *
+ocsf_gap_line(uint64_t count, const char *reason, int64_t time_ns)
+{
+    char message[128];
+    json_t *o = json_object();
+    if (count == 0)
+        (void)snprintf(message, sizeof message, "an unknown number of events was missed: %.32s",
+                       reason);
+    else
+        (void)snprintf(message, sizeof message, "%" PRIu64 " events were missed: %.32s", count,
+                       reason);
+    put(o, "time", json_integer(time_ns / NS_PER_MS));
+    put(o, "severity_id", json_integer(2));
+    put(o, "metadata", metadata("", ""));
+    put_number(o, "activity_id", ACTIVITY_OTHER);
+    put_class(o, CLASS_BASE);
+    put_text(o, "message", message);
+    return line_of(o);
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// client/exporter/ocsf.c: each kind of event as a line; what the classes require is there, whatever the event lacks.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "client/exporter/ocsf.h"
+
+static const struct {
+    int class_uid;
+    const char *required[4];
+} classes[] = {
+    {0, {"message"}},
+    {1001, {"actor", "device", "file"}},
+    {1007, {"actor", "device", "process"}},
+    {2004, {"finding_info"}},
+    {4001, {"actor"}},
+    {4003, {"src_endpoint", "query"}},
+    {6003, {"actor", "api", "src_endpoint"}},
+};
+
+static const char *const kinds[] = {
+    "SANDBOX_CREATED",
+    "SANDBOX_DELETED",
+    "SANDBOX_PAUSED",
+    "SANDBOX_RESUMED",
+    "POLICY_CHANGED",
+    "JOB_STARTED",
+    "JOB_ENDED",
+    "LIMIT_HIT",
+    "EXEC",
+    "EXIT",
+    "SENSITIVE_OPEN",
+    "SIGNAL",
+    "DANGEROUS_CALL",
+    "IO_URING",
+    "OUT_OF_MEMORY",
+    "REMOTE_TERMINAL",
+    "CONNECT",
+    "DENIED",
+    "LOOKUP",
+    "FLOW",
+    "FLOW_ENDED",
+    "LISTEN",
+    "PROFILE",
+    "FINDING",
+    "GAP",
+    "KIND_1000",
+};
+
+#define TEXT(n, t)                                                                                 \
+    {                                                                                              \
+        .name = (n), .type = STOCKADE_FACT_TEXT, .text = (t)                                       \
+    }
+#define NUMBER(n, v)                                                                               \
+    {                                                                                              \
+        .name = (n), .type = STOCKADE_FACT_NUMBER, .text = "", .number = (v)                       \
+    }
+
+static struct stockade_event
+event_of(const char *kind, const struct stockade_fact *facts, size_t n)
+{
+    return (struct stockade_event){
+        .sequence = 7,
+        .time_ns = INT64_C(1700000000123456789),
+        .kind = kind,
+        .severity = STOCKADE_SEVERITY_CRITICAL,
+        .sandbox_id = "5a",
+        .process_id = "7b",
+        .tenant = "uid:1000",
+        .template_name = "default",
+        .comm = "sh",
+        .pid = 42,
+        .facts = facts,
+        .facts_n = n,
+        .instance = "0123456789abcdef",
+    };
+}
+
+static json_int_t
+member(const json_t *o, const char *name)
+{
+    const json_t *v = json_object_get(o, name);
+    assert_true(json_is_integer(v));
+    return json_integer_value(v);
+}
+
+static const char *
+text_member(const json_t *o, const char *name)
+{
+    const char *v = json_string_value(json_object_get(o, name));
+    return v != NULL ? v : "";
+}
+
+// The line as JSON: one line of printable ASCII, and what its class requires.
+static json_t *
+read_line(char *line)
+{
+    json_error_t failed;
+    assert_non_null(line);
+    const size_t n = strlen(line);
+    for (size_t i = 0; i < n; i++)
+        assert_true(line[i] == '\n' ? i == n - 1 : line[i] >= ' ' && line[i] <= '\x7f');
+    assert_true(n > 0 && line[n - 1] == '\n');
+    json_t *o = json_loads(line, JSON_REJECT_DUPLICATES, &failed);
+    free(line);
+    assert_non_null(o);
+    const json_int_t class_uid = member(o, "class_uid");
+    assert_int_equal(member(o, "type_uid"), class_uid * 100 + member(o, "activity_id"));
+    assert_int_equal(member(o, "category_uid"), class_uid / 1000);
+    assert_string_equal(text_member(json_object_get(o, "metadata"), "version"), "1.8.0");
+    size_t c = 0;
+    while (c < sizeof classes / sizeof classes[0] && classes[c].class_uid != class_uid)
+        c++;
+    assert_true(c < sizeof classes / sizeof classes[0]);
+    for (size_t i = 0; classes[c].required[i] != NULL; i++)
+        assert_non_null(json_object_get(o, classes[c].required[i]));
+    return o;
+}
+
+static json_t *
+converted(const struct stockade_event *event)
+{
+    return read_line(ocsf_line(event));
+}
+
+static void
+an_event_without_details_has_what_its_class_requires(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        struct stockade_event bare = {.kind = kinds[i],
+                                      .sandbox_id = "",
+                                      .process_id = "",
+                                      .tenant = "",
+                                      .template_name = "",
+                                      .comm = "",
+                                      .instance = ""};
+        json_decref(converted(&bare));
+        bare = event_of(kinds[i], NULL, 0);
+        json_decref(converted(&bare));
+    }
+}
+
+// A job chooses them: a line break would be another event, and a control byte would reach a terminal.
+static void
+hostile_texts_stay_on_their_line(void **state)
+{
+    (void)state;
+    static const char hostile[] = "a\n{\"x\":1}\x1b[31m\x7f\xc2\x9b\xc3\xa4\"\\";
+    static const char *const names[] = {
+        "path",        "arguments", "cwd",      "resolved", "operation",
+        "destination", "name",      "protocol", "reason",   "hint",
+        "rule",        "text",      "response", "note",     "event_class",
+    };
+    struct stockade_fact facts[sizeof names / sizeof names[0]];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        facts[i] = (struct stockade_fact)TEXT(names[i], hostile);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        struct stockade_event event = event_of(kinds[i], facts, sizeof facts / sizeof facts[0]);
+        event.comm = hostile;
+        json_t *o = converted(&event);
+        const json_t *details = json_object_get(json_object_get(o, "unmapped"), "details");
+        assert_string_equal(text_member(details, "path"), hostile);
+        json_decref(o);
+    }
+}
+
+static void
+a_refusal_is_blocked_and_names_its_reason(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *operation, *destination;
+        int class_uid, activity, action, disposition;
+    } cases[] = {
+        {"connect", "192.0.2.1:80", 4001, 5, 2, 2},
+        {"connect", "[2001:db8::1]:80", 4001, 5, 2, 2},
+        {"device", "device 10:200", 4001, 5, 2, 2},
+        {"dns", "example.com", 4003, 2, 2, 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct stockade_fact facts[] = {TEXT("operation", cases[i].operation),
+                                              TEXT("destination", cases[i].destination),
+                                              TEXT("reason", "no-rule")};
+        const struct stockade_event event = event_of("DENIED", facts, 3);
+        json_t *o = converted(&event);
+        assert_int_equal(member(o, "class_uid"), cases[i].class_uid);
+        assert_int_equal(member(o, "activity_id"), cases[i].activity);
+        assert_int_equal(member(o, "action_id"), cases[i].action);
+        assert_int_equal(member(o, "disposition_id"), cases[i].disposition);
+        assert_int_equal(json_object_get(o, "firewall_rule") != NULL, cases[i].activity == 5);
+        assert_string_equal(text_member(o, "status_detail"), "no-rule");
+        json_decref(o);
+    }
+}
+
+static void
+an_endpoint_is_an_address_or_a_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *destination, *ip, *name;
+        int port;
+    } cases[] = {
+        {"example.com:443", "", "example.com", 443},
+        {"192.0.2.1:443", "192.0.2.1", "", 443},
+        {"[2001:db8::1]:53", "2001:db8::1", "", 53},
+        {"192.0.2.1", "192.0.2.1", "", -1},
+        {"/run/x.sock", "", "/run/x.sock", -1},
+        {"device 10:200", "", "device 10:200", -1},
+        {"", "", "unknown", -1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct stockade_fact facts[] = {TEXT("destination", cases[i].destination),
+                                              TEXT("name", "example.com")};
+        const struct stockade_event event = event_of("CONNECT", facts, 2);
+        json_t *o = converted(&event);
+        const json_t *to = json_object_get(o, "dst_endpoint");
+        assert_string_equal(text_member(to, "ip"), cases[i].ip);
+        assert_string_equal(text_member(to, "name"), cases[i].name);
+        assert_string_equal(text_member(to, "domain"), "example.com");
+        assert_int_equal(json_object_get(to, "port") != NULL ? member(to, "port") : -1,
+                         cases[i].port);
+        json_decref(o);
+    }
+}
+
+static void
+numbers_keep_their_value(void **state)
+{
+    (void)state;
+    const struct stockade_fact facts[] = {
+        NUMBER("first", UINT64_MAX),
+        NUMBER("second", 5),
+        {.name = "result", .type = STOCKADE_FACT_SIGNED, .number = (uint64_t)-1}};
+    const struct stockade_event event = event_of("DANGEROUS_CALL", facts, 3);
+    json_t *o = converted(&event);
+    const json_t *details = json_object_get(json_object_get(o, "unmapped"), "details");
+    assert_string_equal(text_member(details, "first"), "18446744073709551615");
+    assert_int_equal(member(details, "second"), 5);
+    assert_int_equal(member(details, "result"), -1);
+    assert_int_equal(member(o, "time"), INT64_C(1700000000123));
+    assert_int_equal(member(o, "severity_id"), 5);
+    json_decref(o);
+}
+
+static void
+a_gap_reports_how_many_are_missing_if_that_is_known(void **state)
+{
+    (void)state;
+    json_t *o = read_line(ocsf_gap_line(3, "too slow", 0));
+    assert_string_equal(text_member(o, "message"), "3 events were missed: too slow");
+    json_decref(o);
+    o = read_line(ocsf_gap_line(0, "the broker was restarted", 0));
+    assert_string_equal(text_member(o, "message"),
+                        "an unknown number of events was missed: the broker was restarted");
+    json_decref(o);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_event_without_details_has_what_its_class_requires),
+        cmocka_unit_test(hostile_texts_stay_on_their_line),
+        cmocka_unit_test(a_refusal_is_blocked_and_names_its_reason),
+        cmocka_unit_test(an_endpoint_is_an_address_or_a_name),
+        cmocka_unit_test(numbers_keep_their_value),
+        cmocka_unit_test(a_gap_reports_how_many_are_missing_if_that_is_known),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
