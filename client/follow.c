@@ -79,12 +79,19 @@ deliver(struct stream *st, const Stockade__V1__ProcessEvent *event)
 
 // Keeps the result, with its arena.
 static int
-keep_result(struct stream *st, struct arena **arena, const Stockade__V1__Result *from,
+keep_result(struct stream *st, struct arena **arena, const Stockade__V1__ProcessEvent__Exited *from,
             struct stockade_error *e)
 {
     struct stockade_result *r = hand_out(*arena, sizeof *r);
-    if (r == NULL || !result_from(r, *arena, from))
+    struct stockade_outcome_of_transaction *t = NULL;
+    if (r == NULL || !result_from(r, *arena, from->result))
         return invoke_too_large(e);
+    if (from->transaction != NULL) {
+        t = arena_alloc(*arena, sizeof *t);
+        if (t == NULL || !outcome_from(t, *arena, from->transaction))
+            return invoke_too_large(e);
+    }
+    r->transaction = t;
     stockade_free(st->result);
     st->result = r;
     *arena = NULL; // the result's now
@@ -104,7 +111,7 @@ take(void *cookie, struct delivery *d, struct stockade_error *e)
         return rc;
     const Stockade__V1__ProcessEvent *event = ((const Stockade__V1__RunResponse *)m)->event;
     if (event != NULL && event->event_case == STOCKADE__V1__PROCESS_EVENT__EVENT_EXITED)
-        return keep_result(st, d->arena, event->exited->result, e);
+        return keep_result(st, d->arena, event->exited, e);
     if (deliver(st, event) != 0)
         st->cancelled = true;
     return st->cancelled;

@@ -93,6 +93,7 @@ start(struct stockade *s, const struct stockade_start_options *given, const stru
         return error_from_err(error, &e);
     m.count_syscalls = o.count_syscalls;
     m.foreground = o.foreground;
+    m.transaction = (Stockade__V1__TransactionPolicy)o.transaction;
     if (o.sandbox != NULL)
         m.sandbox_id = o.sandbox;
     struct following f = {.method = SERVICE "Start",

@@ -18,6 +18,7 @@ struct Stockade__V1__Process;
 struct Stockade__V1__Record;
 struct Stockade__V1__Result;
 struct Stockade__V1__Sandbox;
+struct Stockade__V1__TransactionOutcome;
 
 // Milliseconds since 1970; 0 if the time is missing or out of range.
 int64_t time_from(const struct Google__Protobuf__Timestamp *from);
@@ -39,6 +40,9 @@ bool policy_from(struct stockade_policy *to, struct arena *a,
                  const struct Stockade__V1__NetworkPolicy *from);
 bool process_from(struct stockade_process *to, struct arena *a,
                   const struct Stockade__V1__Process *from);
+// (transactions.c)
+bool outcome_from(struct stockade_outcome_of_transaction *to, struct arena *a,
+                  const struct Stockade__V1__TransactionOutcome *from);
 // (records.c)
 bool record_from(struct stockade_record *to, struct arena *a,
                  const struct Stockade__V1__Record *from);

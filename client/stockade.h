@@ -244,6 +244,7 @@ struct stockade_start_options {
     bool count_syscalls; // for the record
     // Time limits that are not set come from the template. False: the process lives as long as its sandbox.
     bool foreground;
+    uint32_t transaction; // enum stockade_transaction_policy
 };
 #define STOCKADE_START_OPTIONS_INIT STOCKADE_INIT(stockade_start_options)
 
@@ -327,6 +328,8 @@ struct stockade_result {
     size_t limits_n;
     struct stockade_bill bill;
     const struct stockade_record *record; // the kernel's record; NULL: the broker sent none
+    // of stockade_start() with `transaction` (stockade_transactions.h); otherwise NULL
+    const struct stockade_outcome_of_transaction *transaction;
 };
 
 enum stockade_state {
@@ -535,10 +538,11 @@ STOCKADE_API int stockade_call(struct stockade *s, const struct stockade_request
 }
 #endif
 
-#include "stockade_anomalies.h" // findings and profiles
-#include "stockade_snapshots.h" // states of the files of a sandbox
-#include "stockade_templates.h" // kinds of sandboxes
-#include "stockade_volumes.h"   // folders that outlive sandboxes
-#include "stockade_code.h"      // cells of code in contexts
-#include "stockade_poll.h"      // many calls in one thread
-#include "stockade_telemetry.h" // records, events, current resource use
+#include "stockade_anomalies.h"    // findings and profiles
+#include "stockade_snapshots.h"    // states of the files of a sandbox
+#include "stockade_templates.h"    // kinds of sandboxes
+#include "stockade_transactions.h" // changes of files together, or not at all
+#include "stockade_volumes.h"      // folders that outlive sandboxes
+#include "stockade_code.h"         // cells of code in contexts
+#include "stockade_poll.h"         // many calls in one thread
+#include "stockade_telemetry.h"    // records, events, current resource use

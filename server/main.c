@@ -66,6 +66,7 @@
 #include "server/snapshot/made.h"
 #include "server/snapshot/noted.h"
 #include "server/snapshot/snapshots.h"
+#include "server/snapshot/transaction.h"
 #include "server/state/state.h"
 #include "server/store/store.h"
 #include "server/telemetry/telemetry.h"
@@ -99,9 +100,10 @@ struct broker {
 };
 
 static const struct call_method *const services[] = {
-    admin_methods,    anomaly_methods, code_methods,      file_methods,       health_methods,
-    key_methods,      metrics_methods, process_methods,   reflection_methods, sandbox_methods,
-    snapshot_methods, system_methods,  telemetry_methods, template_methods,   volume_methods,
+    admin_methods,      anomaly_methods,  code_methods,        file_methods,
+    health_methods,     key_methods,      metrics_methods,     process_methods,
+    reflection_methods, sandbox_methods,  snapshot_methods,    system_methods,
+    telemetry_methods,  template_methods, transaction_methods, volume_methods,
 };
 
 // Resets what the process inherited: with SIGCHLD ignored, wait(2) does not work here and in the spawner; with another
@@ -300,6 +302,7 @@ make_core(struct broker *b, struct err *e)
     snapshots_observe(b->s.sandboxes);
     noted_observe(b->s.sandboxes);
     b->s.made = made_all_new(&b->s);
+    b->s.transactions = transactions_new(&b->s);
     b->s.volumes = volumes_new(&b->s, &b->config->volume, b->config->state_dir);
     if (b->s.volumes == NULL)
         return err_sys(e, ENOMEM, "start");
@@ -319,7 +322,8 @@ make_core(struct broker *b, struct err *e)
     b->drain = drain_new(&b->s, on_over, b);
     b->reload = reload_new(&b->s, b->config, &b->root.features, b->argc, b->argv);
     if (b->s.contexts == NULL || b->s.zygotes == NULL || b->s.made == NULL ||
-        b->s.batches == NULL || b->s.alive == NULL || b->drain == NULL || b->reload == NULL)
+        b->s.transactions == NULL || b->s.batches == NULL || b->s.alive == NULL ||
+        b->drain == NULL || b->reload == NULL)
         return err_sys(e, ENOMEM, "start");
     spawn_on_silent(b->s.spawn, on_spawner_silent, b);
     return 0;
@@ -428,6 +432,7 @@ take_down(struct broker *b)
     alive_free(take_ptr(s->alive));
     batches_free(take_ptr(s->batches));
     zygotes_free(s->zygotes);
+    transactions_free(take_ptr(s->transactions));
     made_all_free(take_ptr(s->made));
     pool_free(s->pool);
     files_free(s->files);

@@ -121,6 +121,7 @@ static const struct option_row job_kind[] = {
     {0},
 };
 
+static const char *const policies[] = {"ask", "on-success", NULL};
 static const char *const resets[] = {"sandbox", "files", NULL};
 
 static const struct option_row batch_only[] = {
@@ -147,6 +148,10 @@ static const struct option_row batch_only[] = {
 static const struct option_row exec_only[] = {
     {"detach", 'd', OPTION_FLAG, AT(detach), NULL,
      "print the process id when the process has started, and leave it running", NULL},
+    {"transaction", 0, OPTION_TRANSACTION, AT(transaction), "POLICY",
+     "write to a transaction: ask leaves it open, on-success commits it after exit code 0 and "
+     "discards it otherwise",
+     policies},
     {0},
 };
 
@@ -289,6 +294,18 @@ static const struct option_row snapshot_only[] = {
     {"path", 0, OPTION_TEXT, AT(path), "PATH",
      "with diff: only this file or folder, and what it holds", NULL},
     {"keep", 0, OPTION_FLAG, AT(keep), NULL, "with create: let it outlast the sandbox", NULL},
+    {0},
+};
+
+static const struct option_row transaction_only[] = {
+    {"stop", 0, OPTION_FLAG, AT(stop), NULL,
+     "with begin and commit: cancel the jobs that run first", NULL},
+    {"ttl", 0, OPTION_DURATION, AT(ttl_ms), "TIME",
+     "with begin: time after which it is discarded (default: that of the sandbox)", NULL},
+    {"patch", 'p', OPTION_FLAG, AT(patch), NULL,
+     "with diff: print the differences of text files, as input of patch(1)", NULL},
+    {"path", 0, OPTION_TEXT, AT(path), "PATH",
+     "with diff: only this file or folder, and what it holds", NULL},
     {0},
 };
 
@@ -439,6 +456,9 @@ const struct command commands[] = {
     {"snapshot", "keep states of the files of a sandbox, and roll back to them",
      "[OPTION]... ACTION [SANDBOX] [NAME [NAME]]", snapshot_details, GROUPS(snapshot_only),
      OPERAND_SNAPSHOT, 1, 4, false, false, cli_snapshot},
+    {"transaction", "change files of a sandbox together, or not at all",
+     "[OPTION]... ACTION [SANDBOX | TRANSACTION]", transaction_details, GROUPS(transaction_only),
+     OPERAND_TRANSACTION, 1, 2, false, false, cli_transaction},
     {"template", "make and list templates of sandboxes", "[OPTION]... ACTION [NAME | FILE]",
      template_details, GROUPS(template_only), OPERAND_TEMPLATE, 1, 2, false, false, cli_template},
     {"volume", "keep folders with a quota that outlive sandboxes", "[OPTION]... ACTION [NAME]",

@@ -114,6 +114,15 @@ const char snapshot_details[] =
     "with permissions and size; restore SANDBOX NAME rolls the files back, what was written since is lost; rm SANDBOX NAME. Kept ones: ls, show NAME, rm "
     "NAME.\n\nExample: stockade snapshot create agent before; stockade snapshot restore agent before";
 
+const char transaction_details[] =
+    "Jobs of a transaction see the files of the sandbox as they were at its begin; what they write appears in the sandbox with commit, or never. "
+    "They run in a sandbox of their own, whose id is that of the transaction: exec, cp, fs and code take it. Several may be open at a "
+    "time. Commit is refused if both sides changed a path, and names it. Volumes are written at once. No job may run in the "
+    "sandbox at begin and commit: see --stop.\n\n"
+    "Actions: begin SANDBOX prints the id; ls [SANDBOX]; show TRANSACTION; diff TRANSACTION lists what it changed: + added, - removed, ~ "
+    "changed; commit TRANSACTION; discard TRANSACTION.\n\n"
+    "Example: stockade exec --transaction ask agent -- pip install x; stockade transaction ls";
+
 const char template_details[] =
     "A template is a kind of sandbox: one of the host, which the configuration lists, or one that you make "
     "from the files of a sandbox. Limits, network and user of the latter are those of the template that "

@@ -316,6 +316,7 @@ static const struct kind_row {
     [OPTION_CUT] = {read_choice, "one of ok, fail"},
     [OPTION_RESET] = {read_choice, "one of sandbox, files"},
     [OPTION_FORM] = {read_choice, "one of stk, e2b"},
+    [OPTION_TRANSACTION] = {read_choice, "one of ask, on-success"},
     [OPTION_SEVERITY] = {read_choice, "one of info, notice, warning, critical"},
     [OPTION_ALLOW] =
         {read_allow,

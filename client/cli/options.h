@@ -46,6 +46,7 @@ struct options {
     uint64_t ttl_ms;
     uint64_t parallel, window, deadline_ms; // batch
     const char *reset;                      // batch: "sandbox" or "files"; NULL as "sandbox"
+    const char *transaction;                // exec: "ask" or "on-success"; NULL: none
     const char *key;
     uint64_t since; // logs: offset
     const char *sandbox, *rule, *severity, *tenant;
@@ -83,6 +84,7 @@ enum option_kind {
     OPTION_CUT,
     OPTION_RESET,
     OPTION_FORM,
+    OPTION_TRANSACTION,
     OPTION_SEVERITY,
     OPTION_ALLOW,
     OPTION_INBOUND,
@@ -108,6 +110,7 @@ typedef int command_fn(const struct command *c, const struct options *o);
 // The kind of a positional argument, for help and completion.
 enum operand {
     OPERAND_NONE,
+    OPERAND_TRANSACTION,
     OPERAND_SANDBOX,
     OPERAND_PROCESS,
     OPERAND_SHELL,

@@ -17,6 +17,7 @@
 #include "json.h"
 #include "sink.h"
 #include "text.h"
+#include "transactions.h"
 #include "tty.h"
 
 enum { STDIN_AHEAD_MAX = 1024 * 1024, SENTENCE_MAX = 1024 };
@@ -181,6 +182,8 @@ put_json(struct job *j, const struct stockade_result *r)
     rc |= json_set_bytes(o, "stderr", err->bytes != NULL ? err->bytes : "", err->n);
     json_int_t missing = (json_int_t)missing_bytes(j, r);
     rc |= json_object_set_new(o, "output_missing_bytes", json_integer(missing));
+    if (r->transaction != NULL)
+        rc |= json_object_set_new(o, "transaction", transaction_json(r->transaction));
     if (rc != 0) {
         json_decref(o);
         o = NULL;
@@ -320,6 +323,8 @@ run_with_feed(struct job *j, call_fn *call)
     int code = exit_code_of_result(r), put = EXIT_OK;
     if (end.cancelled && code == EXIT_SIGNAL + SIGKILL) // its end was faster than that of the call
         code = EXIT_SIGNAL + end.signal;
+    if (!o->json && r->transaction != NULL)
+        transaction_report(r->transaction);
     if (!o->json)
         report(j, r);
     else if ((put = put_json(j, r)) != EXIT_OK)
@@ -401,6 +406,9 @@ call_start(struct job *j, const struct stockade_handlers *h, const struct stocka
     so.limits = o->limits;
     so.detach = o->detach;
     so.count_syscalls = o->syscalls;
+    so.transaction = o->transaction == NULL     ? STOCKADE_TRANSACTION_NONE
+                     : o->transaction[0] == 'a' ? STOCKADE_TRANSACTION_ASK
+                                                : STOCKADE_TRANSACTION_ON_SUCCESS;
     so.foreground = !o->detach && !o->terminal && !o->interactive;
     fill_command(&so.command, j, j->args);
     return stockade_start(j->s, &so, h, out, e);

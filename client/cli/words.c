@@ -273,6 +273,23 @@ offer_checkpoints(const struct offers *o, const struct line *l)
 }
 
 static void
+offer_transactions(const struct offers *o, const struct line *l)
+{
+    static const char *const actions[][2] = {
+        {"begin", "begin a transaction of a sandbox"},
+        {"ls", "list transactions"},
+        {"show", "show one transaction"},
+        {"diff", "show what it changed"},
+        {"commit", "give its changes to the sandbox"},
+        {"discard", "drop its changes"},
+    };
+    if (l->operands == 1)
+        ask_broker(o, offer_sandboxes);
+    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
+        offer(o, actions[i][0], actions[i][1]);
+}
+
+static void
 offer_template_actions(const struct offers *o, const struct line *l)
 {
     static const char *const actions[][2] = {
@@ -374,6 +391,8 @@ offer_operand(const struct offers *o, const struct line *l)
         offer_snapshots(o, l);
     else if (c->operand == OPERAND_CHECKPOINT)
         offer_checkpoints(o, l);
+    else if (c->operand == OPERAND_TRANSACTION)
+        offer_transactions(o, l);
     else if (c->operand == OPERAND_TEMPLATE)
         offer_template_actions(o, l);
     else if (c->operand == OPERAND_KEY)

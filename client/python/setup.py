@@ -35,6 +35,7 @@ PUBLIC = (
     "metrics_service",
     "snapshot_service",
     "template_service",
+    "transaction_service",
     "file_service",
     "code_service",
     "volume_service",

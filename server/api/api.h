@@ -17,6 +17,7 @@ extern const struct call_method reflection_methods[];
 extern const struct call_method sandbox_methods[];
 extern const struct call_method snapshot_methods[];
 extern const struct call_method template_methods[];
+extern const struct call_method transaction_methods[];
 extern const struct call_method system_methods[];
 extern const struct call_method telemetry_methods[];
 extern const struct call_method volume_methods[];

@@ -16,6 +16,7 @@
 #include "server/sandbox/sandbox.h"
 #include "stockade/v1/code_service.pb-c.h"
 #include "convert.h"
+#include "transacted.h"
 
 enum { ONE_SHOT_MS = 60 * 1000, REASON_MAX = 600 };
 
@@ -30,11 +31,13 @@ struct stream {
     bool over; // END was taken: `end` is to be sent
     struct code_end end;
     char reason[REASON_MAX];
+    struct transacted transacted;
 };
 
 static void
 stream_free(struct stream *st)
 {
+    transacted_drop(&st->transacted);
     free(st->tenant);
     free(st);
 }
@@ -67,6 +70,7 @@ abandon(struct stream *st, const char *why)
 static void
 stream_fail(struct stream *st, const struct err *e)
 {
+    transacted_fail(&st->transacted);
     abandon(st, "its cell could not be run");
     call_fail(st->call, e);
     stream_free(st);
@@ -76,6 +80,10 @@ static void
 on_cancel(void *cookie, enum call_cancel why)
 {
     struct stream *st = cookie;
+    if (st->request->transaction ==
+            STOCKADE__V1__TRANSACTION_POLICY__TRANSACTION_POLICY_ON_SUCCESS &&
+        !st->over)
+        transacted_fail(&st->transacted);
     abandon(st, why == CALL_DEADLINE ? "the deadline of the call has expired"
                                      : "the caller cancelled it");
     stream_free(st);
@@ -160,7 +168,9 @@ send_end(struct stream *st)
     Stockade__V1__Result *r = a != NULL ? job_message_result(a, &as_job) : NULL;
     Stockade__V1__CodeEvent ev = STOCKADE__V1__CODE_EVENT__INIT;
     Stockade__V1__CodeEnd end = STOCKADE__V1__CODE_END__INIT;
-    if (r == NULL)
+    if (r != NULL && st->transacted.t != NULL)
+        end.transaction = transacted_outcome(a, &st->transacted);
+    if (r == NULL || (st->transacted.t != NULL && end.transaction == NULL))
         return -ENOMEM;
     end.status = (Stockade__V1__CodeStatus)st->end.status;
     end.execution_count = st->end.count;
@@ -173,11 +183,14 @@ send_end(struct stream *st)
     return send_message(st, &ev, true);
 }
 
-// Sends END if there is credit. Frees the stream then.
+// Sends END if there is credit, and if its transaction is settled. Frees the stream then.
 static void
-end_now(struct stream *st)
+end_now(void *cookie)
 {
+    struct stream *st = cookie;
     struct err e;
+    if (st->transacted.t != NULL && !transacted_wait(&st->transacted, end_now))
+        return;
     int r = send_end(st);
     if (r == -EAGAIN)
         return;
@@ -200,6 +213,8 @@ on_end(struct stream *st, const struct code_end *end)
     memcpy(st->reason, end->reason, n);
     st->reason[n] = '\0';
     destroy(st, ERR_CANCELLED, "its only cell has ended");
+    if (st->transacted.t != NULL)
+        transaction_settle(st->transacted.t, end->status == CODE_OK, TRANSACTION_STOP_INSIDE);
     end_now(st);
 }
 
@@ -269,6 +284,20 @@ on_sandbox(void *cookie, struct sandbox *sb, const struct err *failed)
         run_in(st, c);
 }
 
+static void
+on_transaction(void *cookie, struct sandbox *inside, const struct err *failed)
+{
+    struct stream *st = cookie;
+    struct context *c = NULL;
+    struct err e;
+    if (failed != NULL)
+        stream_fail(st, failed);
+    else if (context_default(st->s->contexts, inside, st->request->language, &c, &e) < 0)
+        stream_fail(st, &e);
+    else
+        run_in(st, c);
+}
+
 static int
 check_one_shot(const Stockade__V1__RunCodeRequest *m, struct err *e)
 {
@@ -318,6 +347,8 @@ check_fields(const Stockade__V1__RunCodeRequest *m, struct err *e)
     bool in_context = m->context_id[0] != '\0', in_sandbox = m->sandbox_id[0] != '\0';
     if (in_context && (in_sandbox || m->language[0] != '\0'))
         return err_field(e, "context_id", "a context has its sandbox and language already");
+    if (m->transaction != 0 && !in_sandbox)
+        return err_field(e, "transaction", "needs sandbox_id: contexts are no part of one");
     bool fresh = m->template_[0] != '\0' || m->limits != NULL || m->network != NULL || m->n_env > 0;
     if ((in_context || in_sandbox) && fresh)
         return err_field(e, in_context ? "context_id" : "sandbox_id",
@@ -330,14 +361,17 @@ code_run_stream(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__RunCodeRequest *m = (const Stockade__V1__RunCodeRequest *)req;
     struct context *found = NULL;
+    struct sandbox *sb = NULL;
     struct err e;
     int r = check_fields(m, &e);
     if (r == 0 && m->context_id[0] != '\0') {
         found = context_find(s->contexts, call_tenant(c), m->context_id, &e);
         r = found != NULL ? 0 : -ENOENT;
     } else if (r == 0 && m->sandbox_id[0] != '\0') {
-        struct sandbox *sb = sandbox_find(s->sandboxes, call_tenant(c), m->sandbox_id, &e);
-        r = sb != NULL ? context_default(s->contexts, sb, m->language, &found, &e) : -ENOENT;
+        sb = sandbox_find(s->sandboxes, call_tenant(c), m->sandbox_id, &e);
+        r = sb == NULL            ? -ENOENT
+            : m->transaction != 0 ? 0
+                                  : context_default(s->contexts, sb, m->language, &found, &e);
     }
     if (r < 0) {
         call_fail(c, &e);
@@ -349,7 +383,13 @@ code_run_stream(struct server *s, struct call *c, const ProtobufCMessage *req)
         return;
     }
     call_watch(c, on_cancel, on_writable, st);
-    if (found != NULL)
+    st->transacted.on_ready = on_transaction;
+    st->transacted.cookie = st;
+    if (m->transaction != 0 && transacted_begin(&st->transacted, s, sb, m->transaction, &e) < 0)
+        stream_fail(st, &e);
+    else if (m->transaction != 0)
+        return;
+    else if (found != NULL)
         run_in(st, found);
     else
         run_alone(st);

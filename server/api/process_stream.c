@@ -6,6 +6,7 @@
 // the job's ring fills up, and finally the job waits at its pipe.
 #include "process_stream.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #include "server/telemetry/telemetry.h"
 #include "convert.h"
 #include "server/sandbox/job_message.h"
+#include "transacted.h"
 
 enum { COMMAND_ARENA_MAX = 512 * 1024 };
 
@@ -36,12 +38,14 @@ struct stream {
     struct limits limits;
     struct job_follower follower;
     bool blocked; // no credit: on_writable will be called
+    struct transacted transacted;
 };
 
 static void
 stream_free(struct stream *st)
 {
     job_unfollow(&st->follower);
+    transacted_drop(&st->transacted);
     if (st->wants) {
         telemetry_unwait(&st->waiter);
         telemetry_unwant(st->s->telemetry);
@@ -129,7 +133,9 @@ send_ended(struct stream *st)
     struct job_view v;
     job_view(st->follower.job, &v);
     exited.result = a != NULL ? job_message_result(a, v.result) : NULL;
-    if (exited.result == NULL)
+    if (exited.result != NULL && st->transacted.t != NULL)
+        exited.transaction = transacted_outcome(a, &st->transacted);
+    if (exited.result == NULL || (st->transacted.t != NULL && exited.transaction == NULL))
         return -ENOMEM;
     ev.event_case = STOCKADE__V1__PROCESS_EVENT__EVENT_EXITED;
     ev.exited = &exited;
@@ -153,6 +159,9 @@ pump(void *cookie)
         struct job_event ev = job_next(&st->follower);
         if (ev.kind == JOB_NOTHING)
             return;
+        if (ev.kind == JOB_ENDED && st->transacted.t != NULL &&
+            !transacted_wait(&st->transacted, pump))
+            return; // the last message says what became of it
         int r = send_one(st, &ev);
         if (r == -EAGAIN) {
             st->blocked = true;
@@ -330,6 +339,30 @@ read_limits(struct stream *st, const struct sandbox *sb, struct err *e)
     return limits_resolve_job(&box, &asked, !st->start->foreground, &st->limits, e);
 }
 
+static int
+start_in(struct stream *st, struct sandbox *sb, struct err *e)
+{
+    int r = read_limits(st, sb, e);
+    return r < 0 ? r : begin(st, sb, st->start->command, false, call_arrived_ns(st->call), e);
+}
+
+static void
+on_transaction(void *cookie, struct sandbox *inside, const struct err *failed)
+{
+    struct stream *st = cookie;
+    struct err e;
+    assert(failed != NULL || inside != NULL);
+    if (failed != NULL) {
+        stream_fail(st, failed);
+    } else if (start_in(st, inside, &e) < 0) {
+        transacted_fail(&st->transacted);
+        stream_fail(st, &e);
+    } else {
+        call_note(st->call, "transaction_id", st->transacted.t->id);
+        transaction_follow(st->transacted.t, st->follower.job);
+    }
+}
+
 static void
 start_it(void *cookie)
 {
@@ -337,8 +370,16 @@ start_it(void *cookie)
     const Stockade__V1__StartRequest *m = st->start;
     struct err e;
     struct sandbox *sb = sandbox_find(st->s->sandboxes, call_tenant(st->call), m->sandbox_id, &e);
-    if (sb == NULL || read_limits(st, sb, &e) < 0 ||
-        begin(st, sb, m->command, false, call_arrived_ns(st->call), &e) < 0)
+    st->transacted.on_ready = on_transaction;
+    st->transacted.cookie = st;
+    if (sb == NULL) {
+        stream_fail(st, &e);
+        return;
+    }
+    int r = m->transaction == STOCKADE__V1__TRANSACTION_POLICY__TRANSACTION_POLICY_UNSPECIFIED
+                ? start_in(st, sb, &e)
+                : transacted_begin(&st->transacted, st->s, sb, m->transaction, &e);
+    if (r < 0)
         stream_fail(st, &e);
 }
 

@@ -33,6 +33,7 @@ struct state;
 struct store;
 struct telemetry;
 struct tenants;
+struct transactions;
 struct volumes;
 struct zygotes;
 
@@ -40,27 +41,28 @@ struct server {
     uv_loop_t *loop;
     const struct config *config;
     const struct spawn_features *features;
-    struct bpf *bpf;             // maps of the BPF programs
-    struct anomaly *anomaly;     // findings and profiles; NULL: disabled
-    struct net *net;             // rule sets and the relay; NULL in tests without
-    struct made_all *made;       // templates that callers made
-    struct telemetry *telemetry; // events, records; NULL in tests
-    struct feed *feed;           // publishes events; NULL: disabled
-    struct spawn *spawn;         // our end of the spawner's socket
-    struct relay_link *relay;    // our end of the relay's socket; NULL: no relay
-    struct tenants *tenants;     // the current use by each tenant
-    struct sandboxes *sandboxes; // all sandboxes, by id
-    struct jobs *jobs;           // all jobs, by id
-    struct contexts *contexts;   // interpreters
-    struct forwards *forwards;   // forwarded connections
-    struct files *files;         // operations on files; NULL in tests
-    struct pool *pool;           // ready sandboxes
-    struct zygotes *zygotes;     // interpreters that contexts are forked from
-    struct volumes *volumes;     // of all tenants; NULL in tests
-    struct state *state;         // the database: keys, tokens
-    struct access *access;       // credentials
-    struct store *store;         // states of files that last; NULL: it cannot keep any
-    struct batches *batches;     // batches of jobs, by tenant and key
+    struct bpf *bpf;                   // maps of the BPF programs
+    struct anomaly *anomaly;           // findings and profiles; NULL: disabled
+    struct net *net;                   // rule sets and the relay; NULL in tests without
+    struct made_all *made;             // templates that callers made
+    struct transactions *transactions; // of files
+    struct telemetry *telemetry;       // events, records; NULL in tests
+    struct feed *feed;                 // publishes events; NULL: disabled
+    struct spawn *spawn;               // our end of the spawner's socket
+    struct relay_link *relay;          // our end of the relay's socket; NULL: no relay
+    struct tenants *tenants;           // the current use by each tenant
+    struct sandboxes *sandboxes;       // all sandboxes, by id
+    struct jobs *jobs;                 // all jobs, by id
+    struct contexts *contexts;         // interpreters
+    struct forwards *forwards;         // forwarded connections
+    struct files *files;               // operations on files; NULL in tests
+    struct pool *pool;                 // ready sandboxes
+    struct zygotes *zygotes;           // interpreters that contexts are forked from
+    struct volumes *volumes;           // of all tenants; NULL in tests
+    struct state *state;               // the database: keys, tokens
+    struct access *access;             // credentials
+    struct store *store;               // states of files that last; NULL: it cannot keep any
+    struct batches *batches;           // batches of jobs, by tenant and key
     struct dispatch *dispatch;
     struct rpc *rpc;
     struct alive *alive; // health of the broker; NULL in tests: only `draining` counts

@@ -328,6 +328,19 @@ struct sandbox_adoption {
 int sandbox_adopt(struct sandbox *s, struct sandbox_adoption *a, struct sandbox_swap *w,
                   struct err *e);
 
+// Starts to make a layer of another sandbox one of its own, on its layer `below` (0: on its root). What is shown does not change
+// before a sandbox_restore(), and jobs may run. done is called once, later, also when the sandbox is being deleted by then; layer: the new
+// one. The waiter may get RESOURCE_EXHAUSTED (LAYERS, DISK_FULL).
+typedef void sandbox_graft_done(void *cookie, struct sandbox *s, uint32_t layer,
+                                const struct err *e);
+struct sandbox_graft {
+    const struct sandbox *from;
+    uint32_t layer, below;
+    sandbox_graft_done *done;
+    void *cookie;
+};
+int sandbox_graft(struct sandbox *s, const struct sandbox_graft *g, struct err *e);
+
 // Drops a layer on which no other lies. Nobody waits; a failure is logged, and the layer stays until the sandbox ends.
 void sandbox_drop_layer(struct sandbox *s, uint32_t layer);
 

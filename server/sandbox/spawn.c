@@ -64,6 +64,7 @@ static const struct deadline {
     [SPAWN_KEEP] = {30, true, true, "keep"},
     [SPAWN_KEEPER] = {30, true, true, "keeper"},
     [SPAWN_ADOPT] = {30, false, true, "adopt"},
+    [SPAWN_GRAFT] = {30, false, true, "graft"},
     [SPAWN_STATES] = {30, true, true, "states"},
     [SPAWN_RESET] = {30, false, true, "reset"},
 };

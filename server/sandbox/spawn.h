@@ -125,6 +125,7 @@ int spawn_restore(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t 
                   spawn_done *done, void *cookie, struct err *e);
 struct spawn_source {
     uint32_t slot, generation, layer;
+    uint32_t below; // GRAFT: the layer under it, or 0
 };
 int spawn_inherit(struct spawn *s, uint32_t slot, uint32_t generation,
                   const struct spawn_source *from, spawn_done *done, void *cookie, struct err *e);
@@ -166,6 +167,10 @@ struct spawn_kept {
 };
 int spawn_adopt(struct spawn *s, uint32_t slot, uint32_t generation, const struct spawn_kept *kept,
                 spawn_done *done, void *cookie, struct err *e);
+
+// A layer of another sandbox becomes one of this sandbox, on layer `from->below` (ops.h: GRAFT). reply->layer: its number.
+int spawn_graft(struct spawn *s, uint32_t slot, uint32_t generation,
+                const struct spawn_source *from, spawn_done *done, void *cookie, struct err *e);
 
 // Two states of the files of a sandbox (ops.h: STATES). fds: as enum spawn_state_fd.
 int spawn_states(struct spawn *s, uint32_t slot, uint32_t generation, const uint32_t layers[2],

@@ -245,3 +245,17 @@ spawn_states(struct spawn *s, uint32_t slot, uint32_t generation, const uint32_t
                                     .other = layers[1]};
     return spawn_ask(s, &q, done, cookie, e);
 }
+
+int
+spawn_graft(struct spawn *s, uint32_t slot, uint32_t generation, const struct spawn_source *from,
+            spawn_done *done, void *cookie, struct err *e)
+{
+    const struct spawn_request q = {.op = SPAWN_GRAFT,
+                                    .slot = slot,
+                                    .generation = generation,
+                                    .arg = from->layer,
+                                    .other = from->below,
+                                    .from_slot = from->slot,
+                                    .from_generation = from->generation};
+    return spawn_ask(s, &q, done, cookie, e);
+}

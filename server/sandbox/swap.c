@@ -144,7 +144,7 @@ ask(struct sandbox *s, struct err *e)
 {
     struct spawn *spawn = s->all->srv->spawn;
     const struct sandbox_swap_plan *p = &s->swap_plan;
-    const struct spawn_source from = {p->from_slot, p->from_generation, p->layer};
+    const struct spawn_source from = {p->from_slot, p->from_generation, p->layer, 0};
     int r = p->op == SPAWN_ADOPT   ? ask_adopt(s, e)
             : p->op == SPAWN_SEAL  ? spawn_seal(spawn, s->slot, s->generation, on_swapped, s, e)
             : p->op == SPAWN_RESET ? spawn_reset(spawn, s->slot, s->generation, on_swapped, s, e)

@@ -240,13 +240,13 @@ fork_begin(struct sandbox *parent, struct pool *pool, const struct fork_request 
         list_init(&op->child[i].swap.waiter.node);
     }
     *out = op;
-    if (p == NULL) {
+    if (p == NULL && q->layer == 0) {
         r = snapshots_seal(parent, q->stop, on_sealed, op, &sealing, e);
         if (r < 0)
             free(op);
         return r;
     }
-    op->layer = p->layer;
+    op->layer = p != NULL ? p->layer : q->layer;
     begin_children(op, parent);
     return 0;
 }

@@ -27,6 +27,7 @@ typedef void fork_done(void *cookie, struct sandbox *const *forks, size_t n, con
 
 struct fork_request {
     const char *snapshot; // "": the files of now; then no job may run, unless `stop`
+    uint32_t layer;       // not 0: this layer instead, which the caller keeps
     uint32_t count;       // 1 to FORKS_MAX
     bool stop;            // cancel the jobs that run first
     uint64_t ttl_ms;      // 0: that of the parent

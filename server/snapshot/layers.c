@@ -91,6 +91,9 @@ layers_prune(struct sandbox *s, struct snapshots_box *b)
         return; // the next change does it
     mark(b, b->top, needed);
     list_each(it, &b->list) mark(b, list_entry(it, struct snapshot, node)->layer, needed);
+    for (uint32_t n = 1; n <= LAYERS_OF_SANDBOX; n++)
+        if (b->layer[n - 1].pins > 0)
+            mark(b, n, needed);
     for (bool more = true; more;) {
         more = false;
         for (uint32_t n = 1; n <= LAYERS_OF_SANDBOX; n++) {

@@ -44,6 +44,33 @@ layers_share(struct sandbox *s, uint32_t layer, struct err *e)
     return r;
 }
 
+static struct layer
+copy_of(const struct layer *from, uint32_t below)
+{
+    if (from->shared != NULL)
+        from->shared->holders++;
+    if (from->kept != NULL)
+        store_hold(from->kept);
+    return (struct layer){.there = true,
+                          .below = below,
+                          .bytes = from->bytes,
+                          .inodes = from->inodes,
+                          .shared = from->shared,
+                          .work = work_ref(from->work),
+                          .kept = from->kept,
+                          .store = from->store};
+}
+
+void
+layers_grafted(struct sandbox *to, struct sandbox *from, uint32_t layer, uint32_t number,
+               uint32_t below)
+{
+    const struct layer *source = layer_of(from->snapshots, layer);
+    struct layer *l = layer_of(to->snapshots, number);
+    if (l != NULL && source != NULL && !l->there)
+        *l = copy_of(source, below);
+}
+
 // The child's layers have the numbers from 1 on, the lowest first.
 int
 layers_write_down(struct sandbox *child, struct sandbox *parent, uint32_t layer, uint32_t top,
@@ -59,18 +86,7 @@ layers_write_down(struct sandbox *child, struct sandbox *parent, uint32_t layer,
         struct layer *to = layer_of(b, top);
         if (to == NULL)
             break;
-        *to = (struct layer){.there = true,
-                             .below = top - 1,
-                             .bytes = from->bytes,
-                             .inodes = from->inodes,
-                             .shared = from->shared,
-                             .work = work_ref(from->work),
-                             .kept = from->kept,
-                             .store = from->store};
-        if (to->shared != NULL)
-            to->shared->holders++;
-        if (to->kept != NULL)
-            store_hold(to->kept);
+        *to = copy_of(from, top - 1);
     }
     return 0;
 }

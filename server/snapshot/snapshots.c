@@ -162,6 +162,12 @@ add(struct sandbox *s, const char *name, uint32_t layer)
     return p;
 }
 
+const struct snapshot *
+snapshots_name(struct sandbox *s, const char *name, uint32_t layer)
+{
+    return snapshots_box_of(s) != NULL ? add(s, name, layer) : NULL;
+}
+
 static void
 on_swapped(void *cookie, struct sandbox *s, const struct err *failed)
 {

@@ -19,6 +19,7 @@ struct shared {
 struct layer {
     bool there;
     uint32_t below;
+    uint32_t pins; // transactions that began on it
     uint64_t bytes, inodes;
     struct shared *shared; // NULL: no other sandbox has it
     struct work *work;     // what jobs did for it; NULL: none is known
@@ -45,6 +46,9 @@ struct snapshots_box *snapshots_box_of(struct sandbox *s);
 int snapshots_seal(struct sandbox *s, bool stop, snapshot_done *done, void *cookie,
                    struct snapshot_op **out, struct err *e);
 
+// Gives a name to a layer that is there. NULL: out of memory. The name is free.
+const struct snapshot *snapshots_name(struct sandbox *s, const char *name, uint32_t layer);
+
 // share.c. The layers from this one down are shared from now on, and charged to the tenant. RESOURCE_EXHAUSTED (SHARED_BYTES).
 int layers_share(struct sandbox *s, uint32_t layer, struct err *e);
 // Writes down that a sandbox has inherited them: its own have the numbers from 1 to `top`, the lowest first.
@@ -59,6 +63,10 @@ void layers_go_on(struct snapshots_box *b, uint32_t top);
 
 // NULL: none.
 struct layer *layer_of(struct snapshots_box *b, uint32_t number);
+
+// Writes down a layer that was grafted onto another one of `to`; of `from` it is number `layer`.
+void layers_grafted(struct sandbox *to, struct sandbox *from, uint32_t layer, uint32_t number,
+                    uint32_t below);
 
 // Writes down the layer below the files of now, with the size of the upper one that became it.
 void layers_sealed(struct snapshots_box *b, uint32_t number, uint64_t bytes, uint64_t inodes);

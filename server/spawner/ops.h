@@ -231,6 +231,10 @@ enum spawn_op {
     // slot: live. A later job finds nothing of earlier ones (spawner/reset.c); once before the first job, and then before
     // each. Reply and failures as of SEAL; layer 0
     SPAWN_RESET = 28,
+    // slot: live. Layer `arg` of from_slot, which is live or frozen, becomes a layer of the slot, on layer `other` of it; the reply
+    // has its number. What it holds counts to the slot's limits. Nothing else changes: a RESTORE shows its files. NOT_FOUND: no such
+    // layer or sandbox; RESOURCE_EXHAUSTED: LAYERS, or DISK_FULL: it does not fit. After a failure all is as before.
+    SPAWN_GRAFT = 29,
 };
 
 // Descriptors of a STATES reply, O_PATH, of read-only mounts that no path leads to. What differs between the two states exists in
@@ -301,9 +305,9 @@ struct spawn_request {
     // because slots are reused.
     uint32_t slot, generation;
     uint32_t arg;                        // see enum spawn_op; CREATE: root number; others: 0
-    uint32_t from_slot, from_generation; // INHERIT; others: 0
+    uint32_t from_slot, from_generation; // INHERIT, GRAFT; others: 0
     uint32_t read_only;                  // MOUNT: 0 or 1; others: 0
-    uint32_t other;                      // STATES: the second layer; others: 0
+    uint32_t other;                      // STATES, GRAFT: the second layer; others: 0
     uint8_t id[16]; // CREATE: the sandbox's id; its hex form names its cgroup. DISK_*: of a disk
     uint8_t digest[SPAWN_DIGEST_BYTES]; // ADOPT; others: ignored
     struct spawn_limits limits;         // CREATE, LIMIT, DISK_MAKE
@@ -331,10 +335,10 @@ struct spawn_reply {
     uint32_t seq;
     uint32_t slot;
     uint32_t generation;
-    uint32_t ok;          // 0: see err
-    uint32_t fds;         // bits of enum spawn_fd
-    uint32_t uid;         // CREATE: first host id of its range
-    uint32_t layer;       // SEAL, RESTORE, INHERIT, ADOPT: see there; DISK_OPEN: the disk's number
+    uint32_t ok;    // 0: see err
+    uint32_t fds;   // bits of enum spawn_fd
+    uint32_t uid;   // CREATE: first host id of its range
+    uint32_t layer; // SEAL, RESTORE, INHERIT, ADOPT, GRAFT: see there; DISK_OPEN: the disk's number
     uint64_t duration_ns; // duration of the operation
     struct err err;
 };

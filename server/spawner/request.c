@@ -222,6 +222,7 @@ static const struct op_row {
                     false},
     [SPAWN_KEEPER] = {"KEEPER", keeper_process_start, 0, 0, 0, false},
     [SPAWN_ADOPT] = {"ADOPT", swap_adopt, IN(SLOT_LIVE), 0, TREE_NUMBERS, false},
+    [SPAWN_GRAFT] = {"GRAFT", swap_adopt, IN(SLOT_LIVE), 1, TREE_NUMBERS, false},
     [SPAWN_STATES] = {"STATES", states_handle, IN(SLOT_LIVE), 0, TREE_NUMBERS, false},
     [SPAWN_UNROOT] = {"UNROOT", handle_unroot, 0, 0, SPAWN_ROOTS_MAX - 1, false},
 };
@@ -239,7 +240,8 @@ check_form(struct spawner *s, const struct spawn_request *q)
         broker_broken(s, "%s: a path or a flag that it does not have", row->name);
     if (q->op == SPAWN_DISK_MAKE && !config_disk_ok(&q->limits))
         broker_broken(s, "%s: a limit is 0 or beyond its maximum", row->name);
-    if (q->other > (q->op == SPAWN_STATES ? (uint32_t)TREE_NUMBERS : 0))
+    const bool two = q->op == SPAWN_STATES || q->op == SPAWN_GRAFT;
+    if (q->other > (two ? (uint32_t)TREE_NUMBERS : 0))
         broker_broken(s, "%s: a second layer %u", row->name, q->other);
     if (q->arg < row->arg_min || q->arg > row->arg_max)
         broker_broken(s, "%s: argument %u is out of range", row->name, q->arg);

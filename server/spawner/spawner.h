@@ -6,7 +6,7 @@
 //   birth.c     CREATE                            death.c    DESTROY, FREEZE, which need polling
 //   netns.c     namespaces, NET_OPEN, DIAL        programs.c the loader's descriptors, WATCH
 //   tier.h, tier_process.c  kinds of sandboxes
-//   swap.c      SEAL, RESTORE, INHERIT, ADOPT, DROP    reset.c   RESET    disk.h, disk_process.h  DISK_MAKE to MOUNT
+//   swap.c      SEAL, RESTORE, INHERIT, ADOPT, GRAFT, DROP    reset.c   RESET    disk.h, disk_process.h  DISK_MAKE to MOUNT
 //   relay_process.c  RELAY               reader_process.c  READ, and the reader's ROOT
 //   keeper_process.c KEEP, KEEPER
 #pragma once

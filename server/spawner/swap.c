@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SEAL, RESTORE, INHERIT, ADOPT, DROP, STATES, MOUNT, DISK_CLOSE: the requests and their replies. The tier does the work
+// SEAL, RESTORE, INHERIT, ADOPT, GRAFT, DROP, STATES, MOUNT, DISK_CLOSE: the requests and their replies. The tier does the work
 // (tier_process.c, tree_swap.c).
 //
 // The spawner waits for the helper, which takes a fraction of a millisecond, so the state of the slot does not change and
@@ -45,13 +45,16 @@ swap_adopt(struct spawner *s, struct slot *slot, const struct spawn_request *q, 
 {
     struct err e;
     uint32_t layer = 0;
+    if (q->op == SPAWN_GRAFT && q->from_slot >= s->config->slots)
+        broker_broken(s, "GRAFT: slot %u does not exist", q->from_slot);
     if (tier_of(s, slot)->adopt(s, slot, q, &layer, &e) == 0) {
         answer_reply(a)->ok = 1;
         answer_reply(a)->layer = layer;
         answer_send(s, a, NULL, 0);
         return;
     }
-    (void)err_wrap(&e, "give kept files to sandbox %s", slot->name);
+    (void)err_wrap(&e, "give %s files to sandbox %s", q->op == SPAWN_GRAFT ? "changed" : "kept",
+                   slot->name);
     answer_err(s, a, &e);
 }
 

@@ -33,7 +33,7 @@ struct tier {
     int (*open_layer)(struct spawner *s, struct slot *slot, uint32_t layer, uint32_t *uid,
                       struct err *e);
 
-    // ADOPT: a layer of the state directory becomes one of its own.
+    // ADOPT, GRAFT: a layer of the state directory, or of another sandbox, becomes one of its own.
     int (*adopt)(struct spawner *s, struct slot *slot, const struct spawn_request *q,
                  uint32_t *layer, struct err *e);
 

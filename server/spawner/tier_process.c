@@ -173,19 +173,17 @@ place_of(const struct slot *slot)
     return (struct tree_place){slot->pid_fd, slot->disk_fd, slot->layers};
 }
 
-// The sandbox whose layers are inherited. It may have ended in the meantime.
-static int
-find_source(const struct spawner *s, const struct spawn_request *q, struct tree_swap *swap,
-            struct err *e)
+// The sandbox whose layers are inherited or grafted. It may have ended in the meantime: NULL.
+static const struct slot *
+find_source(const struct spawner *s, const struct spawn_request *q, struct err *e)
 {
     const struct slot *from = &s->slots[q->from_slot];
-    if (from->generation != q->from_generation || from->pid_fd < 0 || from->layers == NULL ||
-        (from->state != SLOT_LIVE && from->state != SLOT_FROZEN))
-        return err_set(e, ERR_NOT_FOUND, "the sandbox of slot %u is gone, or has no layers",
-                       q->from_slot);
-    swap->from = place_of(from);
-    swap->from_root = from->root;
-    return 0;
+    if (from->generation == q->from_generation && from->pid_fd >= 0 && from->layers != NULL &&
+        (from->state == SLOT_LIVE || from->state == SLOT_FROZEN))
+        return from;
+    (void)err_set(e, ERR_NOT_FOUND, "the sandbox of slot %u is gone, or has no layers",
+                  q->from_slot);
+    return NULL;
 }
 
 int
@@ -226,10 +224,13 @@ process_swap(struct spawner *s, struct slot *slot, const struct spawn_request *q
                                  slot->mounts != NULL ? disks_space(s->disks, s->proc_fd, e) : -1,
                              .disk_bytes = slot->limits.disk_bytes,
                              .inodes = slot->limits.inodes};
-    if (q->op == SPAWN_INHERIT)
-        r = find_source(s, q, &swap, e);
-    if (r < 0)
-        return r;
+    if (q->op == SPAWN_INHERIT) {
+        const struct slot *from = find_source(s, q, e);
+        if (from == NULL)
+            return err_errno(e);
+        swap.from = place_of(from);
+        swap.from_root = from->root;
+    }
     int helper_fd = -1;
     r = tree_swap(s->tree, &swap, layer, &helper_fd, e);
     swap_watch_helper(s, helper_fd);
@@ -252,15 +253,11 @@ process_open_layer(struct spawner *s, struct slot *slot, uint32_t layer, uint32_
 }
 
 static int
-process_adopt(struct spawner *s, struct slot *slot, const struct spawn_request *q, uint32_t *layer,
-              struct err *e)
+adopt_kept(struct spawner *s, struct slot *slot, const struct spawn_request *q, uint32_t *layer,
+           struct err *e)
 {
     char path[SPAWN_PATH_MAX + sizeof "/" KEEP_FOLDER "/" + KEEP_HEX];
     int helper_fd = -1;
-    if (slot->pid_fd < 0)
-        return err_set(e, ERR_FAILED_PRECONDITION, "its guest has ended");
-    if (slot->layers == NULL && (slot->layers = tree_layers_new()) == NULL)
-        return err_sys(e, ENOMEM, "begin the layers");
     if (slot->kept_userns_fd < 0) {
         int fd = holder_user_namespace_from(KEEP_ID_BASE, slot->uid, s->proc_fd, e);
         if (fd < 0)
@@ -274,12 +271,51 @@ process_adopt(struct spawner *s, struct slot *slot, const struct spawn_request *
                                     .below = q->arg,
                                     .path = path,
                                     .mount_home_fd = s->mount_home_fd,
-                                    .kept_userns_fd = slot->kept_userns_fd,
+                                    .userns_fd = slot->kept_userns_fd,
                                     .disk_bytes = slot->limits.disk_bytes,
                                     .inodes = slot->limits.inodes};
     int r = tree_adopt_layer(s->tree, &plan, layer, &helper_fd, e);
     swap_watch_helper(s, helper_fd);
     return r;
+}
+
+static int
+graft(struct spawner *s, struct slot *slot, const struct spawn_request *q, uint32_t *layer,
+      struct err *e)
+{
+    int helper_fd = -1;
+    const struct slot *from = find_source(s, q, e);
+    if (from == NULL)
+        return err_errno(e);
+    if (!tree_layers_have(from->layers, q->arg))
+        return err_set(e, ERR_NOT_FOUND, "the other sandbox has no layer %u", q->arg);
+    int auto_close userns_fd =
+        holder_user_namespace_from(from->layers->sealed[q->arg].uid, slot->uid, s->proc_fd, e);
+    if (userns_fd < 0)
+        return userns_fd;
+    const struct tree_adopt plan = {.of = place_of(slot),
+                                    .below = q->other,
+                                    .from = place_of(from),
+                                    .layer = q->arg,
+                                    .root = slot->root,
+                                    .from_root = from->root,
+                                    .userns_fd = userns_fd,
+                                    .disk_bytes = slot->limits.disk_bytes,
+                                    .inodes = slot->limits.inodes};
+    int r = tree_adopt_layer(s->tree, &plan, layer, &helper_fd, e);
+    swap_watch_helper(s, helper_fd);
+    return r;
+}
+
+static int
+process_adopt(struct spawner *s, struct slot *slot, const struct spawn_request *q, uint32_t *layer,
+              struct err *e)
+{
+    if (slot->pid_fd < 0)
+        return err_set(e, ERR_FAILED_PRECONDITION, "its guest has ended");
+    if (slot->layers == NULL && (slot->layers = tree_layers_new()) == NULL)
+        return err_sys(e, ENOMEM, "begin the layers");
+    return q->op == SPAWN_GRAFT ? graft(s, slot, q, layer, e) : adopt_kept(s, slot, q, layer, e);
 }
 
 static int

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// See tree_swap.h: layers on their way to the state directory and from there.
+// See tree_swap.h: layers on their way to the state directory, and from there or from another sandbox.
 //
 // A layer in the state directory belongs to no sandbox: its files have ids of a range of their own (keeper/keep.h), which a
 // mount maps to those of the sandbox, as it does for a fork's. The helper opens it in the host's mounts, which the sandbox's
-// namespace does not have, and places it beside the other layers. The name of the folder comes from a digest, not from a job.
+// namespace does not have, and places it beside the other layers. The name of the folder comes from a digest, not from a job. A layer
+// of another sandbox is opened on that one's disk instead, and mapped in the same way.
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -17,7 +18,7 @@
 #include "tree_helper.h"
 #include "tree_internal.h"
 #include "tree_mount.h"
-#include "tree_swap.h"
+#include "tree_swap_private.h"
 
 static const unsigned READ_ONLY = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 
@@ -64,25 +65,40 @@ tree_open_layer(const struct tree_place *p, uint32_t layer, uint32_t *uid, int *
 
 struct adoption {
     const struct tree_adopt *plan;
+    char source[TREE_PLACE]; // on the disk of another sandbox
     char place[TREE_PLACE], raw[TREE_PLACE];
     int raw_fd, mapped_fd;
 };
 
+// Where the layer can be named.
+static int
+enter_source(const struct tree_adopt *p, struct err *e)
+{
+    if (p->path != NULL)
+        return setns(p->mount_home_fd, CLONE_NEWNS) < 0
+                   ? err_sys(e, errno, "enter the mount namespace of the host")
+                   : 0;
+    return setns(p->from.pid_fd, CLONE_NEWNS) < 0 || fchdir(p->from.disk_fd) < 0
+               ? err_sys(e, errno, "enter the mount namespace of the other")
+               : 0;
+}
+
 static int
 open_both(struct adoption *a, struct err *e)
 {
-    if (setns(a->plan->mount_home_fd, CLONE_NEWNS) < 0)
-        return err_sys(e, errno, "enter the mount namespace of the host");
-    a->raw_fd = mount_clone(AT_FDCWD, a->plan->path, READ_ONLY, e);
+    const char *name = a->plan->path != NULL ? a->plan->path : a->source;
+    int rc = enter_source(a->plan, e);
+    if (rc < 0)
+        return rc;
+    a->raw_fd = mount_clone(AT_FDCWD, name, READ_ONLY, e);
     if (a->raw_fd < 0) {
         if (e->sys == ENOENT)
-            (void)err_set(e, ERR_NOT_FOUND, "the layer is not in the state directory");
+            (void)err_set(e, ERR_NOT_FOUND, "the layer does not exist any more");
         return err_errno(e);
     }
-    a->mapped_fd = mount_clone(AT_FDCWD, a->plan->path, READ_ONLY, e);
-    int rc =
-        a->mapped_fd < 0 ? a->mapped_fd : mount_idmap(a->mapped_fd, a->plan->kept_userns_fd, e);
-    return rc < 0 ? err_wrap(e, "the file system of the state directory cannot map ids") : 0;
+    a->mapped_fd = mount_clone(AT_FDCWD, name, READ_ONLY, e);
+    rc = a->mapped_fd < 0 ? a->mapped_fd : mount_idmap(a->mapped_fd, a->plan->userns_fd, e);
+    return rc < 0 ? err_wrap(e, "the file system of the layer cannot map ids") : 0;
 }
 
 static int
@@ -124,32 +140,65 @@ too_many(struct err *e)
     return r;
 }
 
+// What the new layer will be; of another sandbox's one, also where it lies there.
+static int
+plan_adoption(const struct tree *t, struct adoption *made, struct tree_sealed *out, struct err *e)
+{
+    const struct tree_adopt *a = made->plan;
+    struct tree_layers *l = a->of.layers;
+    char place[TREE_PLACE];
+    *out =
+        (struct tree_sealed){.there = true, .mapped = true, .below = a->below, .uid = KEEP_ID_BASE};
+    if (a->below != 0 && !tree_layers_have(l, a->below))
+        return err_set(e, ERR_NOT_FOUND, "the sandbox has no layer %u", a->below);
+    if (a->path != NULL)
+        return 0;
+    if (!tree_parts_are_alike(&t->roots[a->root], &t->roots[a->from_root]))
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "the other sandbox shows other folders of the host");
+    const struct tree_sealed *from = &a->from.layers->sealed[a->layer];
+    tree_layers_place(a->layer, place);
+    (void)snprintf(made->source, sizeof made->source, "%s%.2s", from->mapped ? "r" : "", place);
+    out->uid = from->uid;
+    out->bytes = from->bytes;
+    out->inodes = from->inodes;
+    uint64_t bytes;
+    uint32_t inodes;
+    tree_layers_room(l, a->disk_bytes, a->inodes, &bytes, &inodes);
+    if (out->bytes < bytes && out->inodes < inodes)
+        return 0;
+    int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "the sandbox's disk has no room for the files");
+    err_detail(e, "DISK_FULL", "disk_bytes", "remove files, or raise the limit");
+    return r;
+}
+
 int
 tree_adopt_layer(const struct tree *t, const struct tree_adopt *a, uint32_t *layer, int *helper_fd,
                  struct err *e)
 {
     struct adoption made = {.plan = a, .raw_fd = -1, .mapped_fd = -1};
     struct tree_layers *l = a->of.layers;
+    struct tree_sealed sealed;
     *helper_fd = -1;
-    if (a->below != 0 && !tree_layers_have(l, a->below))
-        return err_set(e, ERR_NOT_FOUND, "the sandbox has no layer %u", a->below);
+    int rc = plan_adoption(t, &made, &sealed, e);
+    if (rc < 0)
+        return rc;
     const uint32_t number = tree_layers_take(l, 0);
     if (number == 0 || tree_layers_count(l) >= TREE_LAYERS_OF_SANDBOX)
         return too_many(e);
     tree_layers_place(number, made.place);
     (void)snprintf(made.raw, sizeof made.raw, "r%.2s", made.place);
     // room for the places, which no job can use up
-    int rc = l->upper != 0
-                 ? 0
-                 : tree_resize(t, a->of.disk_fd, a->disk_bytes, a->inodes + 4 * TREE_NUMBERS, e);
+    rc = l->upper != 0
+             ? 0
+             : tree_resize(t, a->of.disk_fd, a->disk_bytes, a->inodes + 4 * TREE_NUMBERS, e);
     if (rc == 0)
         rc = tree_helper_run(adopt_helper, &made, helper_fd, e);
     io_close(&made.raw_fd);
     io_close(&made.mapped_fd);
     if (rc < 0)
         return rc;
-    l->sealed[number] =
-        (struct tree_sealed){.there = true, .mapped = true, .below = a->below, .uid = KEEP_ID_BASE};
+    l->sealed[number] = sealed;
     *layer = number;
     return 0;
 }

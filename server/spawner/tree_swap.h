@@ -52,15 +52,18 @@ struct tree_swap {
 int tree_swap(const struct tree *t, const struct tree_swap *s, uint32_t *layer, int *helper_fd,
               struct err *e);
 
-// Spawner. A layer of the state directory becomes one of the sandbox, on another of its layers or (0) on its root. Nothing else
-// changes: a RESTORE shows its files. NOT_FOUND: it is not there; RESOURCE_EXHAUSTED (LAYERS): there are too many. After a
-// failure all is as before.
+// Spawner. A layer of the state directory, or (path NULL) of another sandbox, becomes one of the sandbox, on another of its layers or
+// (0) on its root. Nothing else changes: a RESTORE shows its files. NOT_FOUND: it is not there; RESOURCE_EXHAUSTED (LAYERS): there are
+// too many; (DISK_FULL): that of another sandbox counts to the limits of this one, and does not fit. After a failure all is as before.
 struct tree_adopt {
     struct tree_place of;
     uint32_t below;
-    const char *path;    // of the layer's place in the state directory
-    int mount_home_fd;   // the namespace in which the path is
-    int kept_userns_fd;  // maps the ids of such layers to the sandbox's
+    const char *path;       // of the layer's place in the state directory
+    int mount_home_fd;      // the namespace in which the path is
+    struct tree_place from; // the other sandbox, and its layer
+    uint32_t layer;
+    uint32_t root, from_root;
+    int userns_fd;       // maps the ids of the layer to the sandbox's
     uint64_t disk_bytes; // the sandbox's limits
     uint32_t inodes;
 };

@@ -36,7 +36,7 @@ class Job:
         self.method, self.call = method, call
         self.id = self.sandbox = ""
         self.output, self.gaps, self.events, self.result = b"", [], 0, None
-        self.first = None
+        self.first = self.exited = None
 
 
 class Api(sp.Client):
@@ -106,7 +106,7 @@ class Api(sp.Client):
         elif kind == "gap":
             job.gaps.append(event.gap)
         else:
-            job.result = event.exited.result
+            job.exited, job.result = event.exited, event.exited.result
 
     def finish(self, job):
         """Reads to the end of the stream; the job, with its result."""

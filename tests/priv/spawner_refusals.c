@@ -232,9 +232,12 @@ invalid_requests_end_the_spawner_and_every_sandbox(void **state)
         {"a state out of range", destroy},
         {"a second state out of range", destroy},
         {"a reset with an argument", destroy},
+        {"a graft on a layer out of range", destroy},
+        {"a graft of no layer", destroy},
+        {"a graft from a slot out of range", destroy},
     };
     rows[0].q.op = SPAWN_CONFIGURE;
-    rows[1].q.op = SPAWN_RESET + 1;
+    rows[1].q.op = SPAWN_GRAFT + 1;
     rows[2].q.op = UINT32_MAX;
     rows[3].q.slot = UINT32_MAX;
     rows[4].q.slot = 5;
@@ -285,6 +288,10 @@ invalid_requests_end_the_spawner_and_every_sandbox(void **state)
     rows[36].q.arg = rows[37].q.other = TREE_NUMBERS + 1;
     rows[38].q.op = SPAWN_RESET;
     rows[38].q.arg = 1;
+    rows[39].q.op = rows[40].q.op = rows[41].q.op = SPAWN_GRAFT;
+    rows[39].q.arg = rows[41].q.arg = 1;
+    rows[39].q.other = TREE_NUMBERS + 1;
+    rows[41].q.from_slot = UINT32_MAX;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_ends(rows[i].what, &rows[i].q, sizeof rows[i].q, -1, &like);
     char large[sizeof destroy + 1] = {0};

@@ -42,7 +42,7 @@ what_cannot_inherit_is_refused(void **state)
     struct err e;
     struct wait raw = {.called = 0};
     struct sandbox *parent = box;
-    struct spawn_source from = {parent->slot, parent->generation, 1};
+    struct spawn_source from = {parent->slot, parent->generation, 1, 0};
     (void)make_box(NULL);
     struct sandbox *child = box;
     // without layers; of another generation; a layer that is not there
@@ -54,7 +54,7 @@ what_cannot_inherit_is_refused(void **state)
             from.generation++;
         }
         if (i == 2)
-            from = (struct spawn_source){parent->slot, parent->generation, 9};
+            from = (struct spawn_source){parent->slot, parent->generation, 9, 0};
         raw.called = 0;
         assert_int_equal(
             spawn_inherit(srv.spawn, child->slot, child->generation, &from, on_done, &raw, &e), 0);
@@ -64,7 +64,7 @@ what_cannot_inherit_is_refused(void **state)
     box = child;
     assert_sh("echo own > A", "");
     (void)swap(); // it has a layer of its own now
-    from = (struct spawn_source){parent->slot, parent->generation, 1};
+    from = (struct spawn_source){parent->slot, parent->generation, 1, 0};
     raw.called = 0;
     assert_int_equal(
         spawn_inherit(srv.spawn, child->slot, child->generation, &from, on_done, &raw, &e), 0);

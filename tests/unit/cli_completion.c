@@ -111,6 +111,8 @@ values_that_are_known_are_offered(void **state)
     assert_offers("completion ", "bash zsh fish ");
     assert_offers("profiles ", "ls export import reset freeze ");
     assert_offers("snapshot ", "create ls show diff restore rm ");
+    assert_offers("transaction ", "begin ls show diff commit discard ");
+    assert_offers("exec --transaction ", "ask on-success ");
     assert_offers("template ", "build create ls show rm ");
     assert_offers("template build ", ":files ");
     assert_offers("profiles export default ", ":files ");

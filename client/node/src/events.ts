@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a process did, in order, and how the pieces become a `RunResult`.
+import type { TransactionOutcome as OutcomeMessage } from "./gen/stockade/v1/transaction_service_pb.js";
+import { outcomeOf } from "./transactions.js";
 import { ProtocolError } from "./errors.js";
 import { Stream } from "./gen/stockade/v1/process_service_pb.js";
 import type { ProcessEvent as EventMessage } from "./gen/stockade/v1/process_service_pb.js";
@@ -135,7 +137,7 @@ export class Collector {
         this.#started(event.value.processId, event.value.sandboxId, event.value.pid);
         return undefined;
       case "exited":
-        this.#exited(event.value.result);
+        this.#exited(event.value.result, event.value.transaction);
         return undefined;
       case "output":
         this.#needStarted();
@@ -193,7 +195,7 @@ export class Collector {
     return { type: "gap", offset, length, limit };
   }
 
-  #exited(result: ConstructorParameters<typeof RunResult>[0] | undefined): void {
+  #exited(result: ConstructorParameters<typeof RunResult>[0] | undefined, outcome: OutcomeMessage | undefined): void {
     if (result === undefined) {
       throw new ProtocolError("the broker sent the end of a process without its result");
     }
@@ -202,5 +204,6 @@ export class Collector {
     const missing = gone + this.#over;
     const cut = gone + this.#unseen;
     this.result = new RunResult(result, { stdout: join(stdout), stderr: join(stderr), missing, cut }, this);
+    this.result.transaction = outcome === undefined ? undefined : outcomeOf(outcome);
   }
 }

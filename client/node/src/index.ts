@@ -36,6 +36,7 @@ export type {
   OneShotOptions,
   OneShotStartOptions,
   RunOptions,
+  SandboxRunOptions,
   StartOptions,
 } from "./jobs.js";
 export type { Limits, LimitsInForce } from "./limits.js";
@@ -51,6 +52,8 @@ export { Sandbox } from "./sandbox.js";
 export type { CreateOptions } from "./sandbox.js";
 export type { ProcessInfo, SandboxInfo } from "./described.js";
 export type { Change, ChangedFile, SnapshotInfo } from "./snapshots.js";
+export { Transaction } from "./transactions.js";
+export type { TransactionInfo, TransactionOutcome, TransactionPolicy } from "./transactions.js";
 export { deleteTemplate, templates } from "./templates.js";
 export type { SandboxTemplate } from "./templates.js";
 export { MessageStream } from "./stream.js";

@@ -2,6 +2,7 @@
 // Jobs: what a command is, one-shot runs, and reading a job to its end.
 import { inspect } from "node:util";
 import { create } from "@bufbuild/protobuf";
+import type { TransactionPolicy } from "./transactions.js";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { CallOptions } from "./call.js";
 import { Client } from "./client.js";
@@ -49,7 +50,7 @@ export interface StartOptions extends CommandOptions, CallControl {
   stdinOpen?: boolean;
 }
 
-/** Options of `Sandbox.run`. */
+/** Options of a job that is waited for. */
 export interface RunOptions extends CommandOptions, CallControl {
   /** Called with each line of stdout as it arrives, without its line end. If it returns a promise, the library waits
    * for it. */
@@ -60,6 +61,13 @@ export interface RunOptions extends CommandOptions, CallControl {
   onOutput?: (output: Output) => unknown;
   /** Throw JobError if the exit code is not 0 or output was cut. */
   check?: boolean;
+}
+
+/** Options of `Sandbox.run`. */
+export interface SandboxRunOptions extends RunOptions {
+  /** Write to a transaction: "ask" leaves it open, "on-success" commits it after exit code 0 and discards it otherwise
+   * (`RunResult.transaction`). */
+  transaction?: TransactionPolicy;
 }
 
 /** Options of the sandbox of a single run. */

@@ -30,7 +30,7 @@ import {
   mountsOf,
   wholeStdin,
 } from "./jobs.js";
-import type { CallControl, CommandOptions, FreshSandbox, RunOptions, StartOptions } from "./jobs.js";
+import type { CallControl, CommandOptions, FreshSandbox, SandboxRunOptions, StartOptions } from "./jobs.js";
 import { limitsMessage } from "./limits.js";
 import type { Limits } from "./limits.js";
 import { PORT_MAX, letsIn, networkOf } from "./network.js";
@@ -40,6 +40,10 @@ import { RunResult } from "./result.js";
 import { SnapshotService } from "./gen/stockade/v1/snapshot_service_pb.js";
 import { changesOf, patchOf, pathBytes, snapshotInfo, snapshotsOf } from "./snapshots.js";
 import type { Change, SnapshotInfo } from "./snapshots.js";
+import { policyNumber, Transaction, transactionInfo, transactionsOf } from "./transactions.js";
+import type { TransactionInfo } from "./transactions.js";
+import { TransactionService } from "./gen/stockade/v1/transaction_service_pb.js";
+import type { TransactionPolicy as PolicyNumber } from "./gen/stockade/v1/transaction_service_pb.js";
 import { TemplateService } from "./gen/stockade/v1/template_service_pb.js";
 import { sandboxTemplate } from "./templates.js";
 import type { SandboxTemplate } from "./templates.js";
@@ -160,10 +164,11 @@ export class Sandbox implements AsyncDisposable {
    * cancelled (`signal`, `deadline`, a callback that throws), the command is killed. Rejects with
    * FailedPreconditionError (paused), NotFoundError (deleted), and like the function `run`.
    */
-  async run(args: readonly string[], options: RunOptions = {}): Promise<RunResult> {
-    knownOptions(options, OPTIONS.run);
+  async run(args: readonly string[], options: SandboxRunOptions = {}): Promise<RunResult> {
+    knownOptions(options, { ...OPTIONS.run, transaction: true });
     const { inline, more } = splitStdin(options.stdin);
-    const process = await this.#start(args, options, inline, { stdinOpen: more !== undefined, foreground: true });
+    const mode = { stdinOpen: more !== undefined, foreground: true, transaction: policyNumber(options.transaction) };
+    const process = await this.#start(args, options, inline, mode);
     return finish(process, options, more);
   }
 
@@ -321,6 +326,26 @@ export class Sandbox implements AsyncDisposable {
     };
     const { sandboxes } = await this.#client.unary(SandboxService.method.fork, request, controlOf(options));
     return sandboxes.map((message) => new Sandbox(this.#client, sandboxInfo(message)));
+  }
+
+  /**
+   * Begins a transaction of its files. `stop`: cancel the jobs that run in it first; otherwise there must be none.
+   * `ttl`: time until it is discarded; default: that of this sandbox. Its jobs run in a sandbox of their own: they see
+   * no process and no variable of this one. Rejects with FailedPreconditionError and ResourceExhaustedError.
+   */
+  async transaction(options: { stop?: boolean; ttl?: Duration } & CallControl = {}): Promise<Transaction> {
+    knownOptions(options, { ...OPTIONS.control, stop: true, ttl: true });
+    const control = controlOf(options);
+    const request = { sandbox: this.id, stop: options.stop ?? false, ttlMs: lifetimeMs(options.ttl) };
+    const { transaction } = await this.#client.unary(TransactionService.method.begin, request, control);
+    const info = transactionInfo(transaction);
+    const { sandbox } = await this.#client.unary(SandboxService.method.get, { id: info.id }, control);
+    return new Transaction(this.#client, info, new Sandbox(this.#client, sandboxInfo(sandbox)));
+  }
+
+  /** Its transactions, oldest first: open ones, and the last ended ones. Rejects with NotFoundError. */
+  transactions(options: CallControl = {}): AsyncGenerator<TransactionInfo, void, undefined> {
+    return transactionsOf(this.#client, this.id, options);
   }
 
   /**
@@ -484,12 +509,12 @@ export class Sandbox implements AsyncDisposable {
     args: readonly string[],
     options: CommandOptions & CallControl,
     inline: Uint8Array,
-    { stdinOpen, foreground }: { stdinOpen: boolean; foreground: boolean },
+    { stdinOpen, ...mode }: { stdinOpen: boolean; foreground: boolean; transaction?: PolicyNumber },
   ): Promise<Process> {
     const client = this.#client;
     const request = {
       sandboxId: this.id,
-      foreground,
+      ...mode,
       command: commandOf(args, options, inline, stdinOpen),
       ...limitsOf(options),
     };

@@ -11,6 +11,7 @@ export * from "./gen/stockade/v1/process_service_pb.js";
 export * from "./gen/stockade/v1/sandbox_service_pb.js";
 export * from "./gen/stockade/v1/snapshot_service_pb.js";
 export * from "./gen/stockade/v1/template_service_pb.js";
+export * from "./gen/stockade/v1/transaction_service_pb.js";
 export * from "./gen/stockade/v1/record_pb.js";
 export * from "./gen/stockade/v1/system_service_pb.js";
 export * from "./gen/stockade/v1/telemetry_service_pb.js";

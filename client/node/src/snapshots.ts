@@ -109,7 +109,8 @@ function side(message: FileMessage | undefined): ChangedFile | undefined {
   };
 }
 
-function change(message: ChangeMessage): Change {
+/** @internal What a message says about a change. */
+export function changeOf(message: ChangeMessage): Change {
   return {
     kind: KINDS[message.kind] ?? "changed",
     path: Buffer.from(message.path).toString("utf8"),
@@ -136,7 +137,7 @@ export async function* changesOf(
   do {
     const request = { ...states, pageSize: 1000, pageToken };
     const page = await client.unary(SnapshotService.method.diff, request, options);
-    yield* page.changes.map(change);
+    yield* page.changes.map(changeOf);
     pageToken = page.nextPageToken;
   } while (pageToken.length > 0);
 }

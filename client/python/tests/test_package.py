@@ -25,6 +25,7 @@ from stockade.v1 import (
     system_service_pb2,
     telemetry_service_pb2,
     template_service_pb2,
+    transaction_service_pb2,
     volume_service_pb2,
 )
 
@@ -84,6 +85,7 @@ def test_every_method_of_the_api_has_its_row() -> None:
         system_service_pb2,
         telemetry_service_pb2,
         template_service_pb2,
+        transaction_service_pb2,
         volume_service_pb2,
     )
     for module in modules:

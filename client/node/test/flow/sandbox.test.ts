@@ -53,6 +53,39 @@ test("forks begin with the files and go on apart", { skip }, async () => {
   await sbx.delete();
 });
 
+test("a transaction brings all its changes, or none", { skip }, async () => {
+  const sbx = await Sandbox.create({ client });
+  await sbx.run(sh("echo a > A"), { check: true });
+  const one = await sbx.transaction();
+  const two = await sbx.transaction({ ttl: 60 });
+  await one.sandbox.run(sh("echo b > A; echo n > N"), { check: true });
+  await two.sandbox.run(sh("echo c > A"), { check: true });
+  const changes = [];
+  for await (const change of one.changes()) changes.push([change.kind, change.path]);
+  assert.deepEqual(changes, [
+    ["changed", "/home/agent/A"],
+    ["added", "/home/agent/N"],
+  ]);
+  assert.equal((await sbx.run(sh("cat A; ls"))).stdout, "a\nA\n");
+  assert.equal((await one.commit()).state, "committed");
+  assert.equal((await sbx.run(sh("cat A N"))).stdout, "b\nn\n");
+  await assert.rejects(two.commit(), errors.AbortedError);
+  assert.deepEqual((await two.refresh()).conflicts, ["/home/agent/A"]);
+  await two[Symbol.asyncDispose]();
+  assert.equal(two.info.state, "discarded");
+  await assert.rejects(one.discard(), errors.FailedPreconditionError);
+  const done = await sbx.run(sh("rm N"), { transaction: "on-success" });
+  assert.equal(done.transaction?.info.state, "committed");
+  assert.deepEqual(done.transaction.changes.map((c) => [c.kind, c.path]), [["removed", "/home/agent/N"]]);
+  const failed = await sbx.run(sh("rm A; exit 3"), { transaction: "on-success" });
+  assert.equal(failed.transaction?.info.state, "discarded");
+  const states = [];
+  for await (const t of sbx.transactions()) states.push(t.state);
+  assert.deepEqual(states, ["committed", "discarded", "committed", "discarded"]);
+  await assert.rejects(sbx.run(sh("true"), { transaction: "maybe" as "ask" }), /transaction/);
+  await sbx.delete();
+});
+
 test("what differs between states is listed and shown", { skip }, async () => {
   const sbx = await Sandbox.create({ client });
   await sbx.run(sh("echo a > A; echo gone > G"), { check: true });

@@ -12,6 +12,7 @@ r"""Run the code of AI agents in sandboxes.
 
 from stockade.batches import BatchJob, BatchResult, BatchSource
 from stockade.batching import Batch, batch
+from stockade.changing import TransactionInfo, TransactionOutcome, TransactionPolicy
 from stockade.client import Client, MessageStream, default_client, info
 from stockade.code import (
     CodeFailure,
@@ -66,7 +67,7 @@ from stockade.requests import (
     VolumeInfo,
 )
 from stockade.result import Bill, Figure, LimitHit, Outcome, Result, Scope, Source
-from stockade.sandbox import Sandbox, run, start
+from stockade.sandbox import Sandbox, Transaction, run, start
 from stockade.stubs import Schema, Stub
 from stockade.telemetry import EventStream
 from stockade.tls import TLS
@@ -143,6 +144,10 @@ __all__ = [
     "Stub",
     "TemplateInfo",
     "TextCallback",
+    "Transaction",
+    "TransactionInfo",
+    "TransactionOutcome",
+    "TransactionPolicy",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",

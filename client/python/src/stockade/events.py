@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Callable, Optional, Union
 
+from stockade.changing import outcome
 from stockade.errors import ProtocolError
 from stockade.limits import Size, named, size_bytes
 from stockade.result import Result
@@ -176,6 +177,8 @@ class Collector:
             process_id=self.process_id,
             sandbox_id=self.sandbox_id,
         )
+        if exited.HasField("transaction"):
+            self.result = replace(self.result, transaction=outcome(exited.transaction))
 
     def finish(self) -> Result:
         """Return the result once the stream has ended. ``ProtocolError`` when there was none."""

@@ -116,6 +116,11 @@ def path_bytes(path: FilePath) -> bytes:
     return data
 
 
+def path_text(path: bytes) -> str:
+    """Return a path of the broker as text."""
+    return os.fsdecode(path)
+
+
 _CHANGES: dict[int, Literal["added", "changed", "removed"]] = {
     1: "added",
     2: "changed",

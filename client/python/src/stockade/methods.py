@@ -24,6 +24,7 @@ from stockade.v1 import (
     system_service_pb2,
     telemetry_service_pb2,
     template_service_pb2,
+    transaction_service_pb2,
     volume_service_pb2,
 )
 
@@ -257,6 +258,33 @@ DELETE_SNAPSHOT = _method(
     "SnapshotService/Delete",
     _snapshot.SnapshotServiceDeleteRequest,
     _snapshot.SnapshotServiceDeleteResponse,
+)
+
+_transaction = transaction_service_pb2
+BEGIN_TRANSACTION = _method(
+    "TransactionService/Begin",
+    _transaction.TransactionServiceBeginRequest,
+    _transaction.TransactionServiceBeginResponse,
+)
+GET_TRANSACTION = _method(
+    "TransactionService/Get",
+    _transaction.TransactionServiceGetRequest,
+    _transaction.TransactionServiceGetResponse,
+)
+LIST_TRANSACTIONS = _method(
+    "TransactionService/List",
+    _transaction.TransactionServiceListRequest,
+    _transaction.TransactionServiceListResponse,
+)
+COMMIT_TRANSACTION = _method(
+    "TransactionService/Commit",
+    _transaction.TransactionServiceCommitRequest,
+    _transaction.TransactionServiceCommitResponse,
+)
+DISCARD_TRANSACTION = _method(
+    "TransactionService/Discard",
+    _transaction.TransactionServiceDiscardRequest,
+    _transaction.TransactionServiceDiscardResponse,
 )
 
 _template = template_service_pb2

@@ -176,7 +176,8 @@ class VolumeInfo:
     used_inodes: Optional[int]
 
 
-def _time(stamp: Timestamp) -> datetime.datetime:
+def moment(stamp: Timestamp) -> datetime.datetime:
+    """Return a time of a message."""
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
     try:
         return epoch + datetime.timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
@@ -195,8 +196,8 @@ def sandbox_info(message: sandbox_service_pb2.Sandbox) -> SandboxInfo:
         network=Network.from_message(message.network).mode,
         policy=Network.from_message(message.network),
         metadata=dict(message.metadata),
-        created=_time(message.create_time),
-        expires=_time(message.expire_time),
+        created=moment(message.create_time),
+        expires=moment(message.expire_time),
         processes=message.processes,
         volumes={m.path: m.volume + (":ro" if m.read_only else "") for m in message.volumes},
     )
@@ -207,7 +208,7 @@ def snapshot_info(message: snapshot_service_pb2.Snapshot) -> SnapshotInfo:
     return SnapshotInfo(
         name=message.name,
         sandbox_id=message.sandbox_id,
-        created=_time(message.create_time),
+        created=moment(message.create_time),
         size=message.bytes,
         total_size=message.total_bytes,
         current=message.current,
@@ -228,7 +229,7 @@ def template_info(message: template_service_pb2.SandboxTemplate) -> TemplateInfo
         root_writable=message.root_writable,
         made_on=message.made_on,
         sandbox_id=message.sandbox_id,
-        created=_time(message.create_time),
+        created=moment(message.create_time),
         size=message.bytes,
         env={v.name: v.value for v in message.env},
         workdir=message.workdir,
@@ -243,7 +244,7 @@ def volume_info(message: volume_service_pb2.Volume) -> VolumeInfo:
         name=message.name,
         size=message.bytes,
         inodes=message.inodes,
-        created=_time(message.create_time),
+        created=moment(message.create_time),
         sandboxes=message.sandboxes,
         used=message.use.bytes if message.HasField("use") else None,
         used_inodes=message.use.inodes if message.HasField("use") else None,
@@ -257,7 +258,7 @@ def process_info(message: process_service_pb2.Process) -> ProcessInfo:
         sandbox_id=message.sandbox_id,
         pid=message.pid,
         args=tuple(message.args),
-        started=_time(message.start_time),
+        started=moment(message.start_time),
         result=Result.from_message(message.result) if message.HasField("result") else None,
         output=message.output_bytes,
         terminal=message.terminal,

@@ -15,6 +15,7 @@ from stockade.v1 import limits_pb2
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from stockade.changing import TransactionOutcome
     from stockade.v1 import record_pb2
 
 
@@ -266,6 +267,8 @@ class Result:
     process_id: str = ""
     #: Id of the sandbox that it ran in; empty in the same cases.
     sandbox_id: str = ""
+    #: Of a job with ``transaction``: what it changed, and what became of that.
+    transaction: Optional[TransactionOutcome] = None
 
     @property
     def stdout(self) -> str:

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, Optional, Union
+import contextlib
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from stockade import methods, requests
 from stockade.both import each, now
 from stockade.boxes import Box, ask, delete_kept_snapshot, kept_snapshots, one_shot, sandboxes
+from stockade.changing import Changing, begin, policy_number, transactions
 from stockade.client import Client, chosen
 from stockade.code import Collector as CodeCollector
 from stockade.code import (
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from stockade.changing import TransactionInfo, TransactionPolicy
     from stockade.code import CodeResult, Execution
     from stockade.filing import Change, FilePath
     from stockade.limits import Limits, Seconds, Size
@@ -168,6 +171,7 @@ class Sandbox(Box):
         on_stderr: Optional[LineCallback] = None,
         keep: Size = KEEP_BYTES,
         check: bool = False,
+        transaction: Optional[TransactionPolicy] = None,
     ) -> Result:
         """Run a command and wait for its end.
 
@@ -185,6 +189,9 @@ class Sandbox(Box):
         ``keep``       maximum size of stdout and of stderr in the result, in bytes or ``"1M"``; the
                        rest is only counted
         ``check``      raise ``JobError`` if the exit code is not 0 or output was cut
+        ``transaction``
+                       write to a transaction: ``"ask"`` leaves it open, ``"on-success"`` commits it
+                       after exit code 0 and discards it otherwise (``Result.transaction``)
 
         If an exception interrupts the wait (Ctrl-C, or one in a callback), the command is killed.
         Raises ``NotFound`` if the sandbox does not exist any more, ``FailedPrecondition`` if it is
@@ -200,6 +207,7 @@ class Sandbox(Box):
             terminal=terminal,
         )
         request = requests.start_request(self.id, command, limits, timeout, foreground=True)
+        request.transaction = policy_number(transaction)
         collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
         process = now(self._start(Process, request, collector, foreground=True))
         return now(process._to_end(feed, check=check))
@@ -381,6 +389,25 @@ class Sandbox(Box):
         made = now(self._fork(count, snapshot, stop, ttl))
         return [Sandbox(self._client, info) for info in made]
 
+    def transaction(self, *, stop: bool = False, ttl: Optional[Seconds] = None) -> Transaction:
+        """Begin a transaction of its files.
+
+        ``stop``  cancel the jobs that run in it first; otherwise there must be none
+        ``ttl``   time until it is discarded, in seconds or ``"10m"``; None: that of this sandbox
+
+        Its jobs run in a sandbox of their own: they see no process and no variable of this one.
+        Raises ``FailedPrecondition``, ``ResourceExhausted``.
+        """
+        info = now(begin(self._client, self.id, stop, ttl))
+        inside = now(
+            ask(self._client, methods.GET, sandbox_service_pb2.SandboxServiceGetRequest(id=info.id))
+        )
+        return Transaction(self._client, info, Sandbox(self._client, inside))
+
+    def transactions(self) -> Iterator[TransactionInfo]:
+        """Iterate over its transactions, oldest first: open ones, and the last ended ones."""
+        return each(transactions(self._client, self.id))
+
     def snapshot(
         self, name: Optional[str] = None, *, stop: bool = False, keep: bool = False
     ) -> SnapshotInfo:
@@ -479,6 +506,65 @@ class Sandbox(Box):
     def delete(self) -> None:
         """Kill every job in it and remove it. Does nothing if it does not exist any more."""
         now(self._delete())
+
+
+class Transaction(Changing):
+    """Changes to the files of a sandbox that take effect together, or not at all.
+
+    Used as a context manager, it is committed at the end of the block, and discarded if the block
+    raises.
+
+    >>> with sbx.transaction() as tx:                                              # doctest: +SKIP
+    ...     tx.sandbox.run("sh", "-c", "make install", check=True)
+    """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        if self.info.state != "open":
+            return
+        if error is None:
+            self.commit()
+            return
+        with contextlib.suppress(CallError):  # the failure of the block says more
+            self.discard()
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The sandbox in which its jobs run, with the files as they were at the begin."""
+        return self._sandbox
+
+    def __init__(self, client: Any, info: TransactionInfo, sandbox: Sandbox) -> None:
+        super().__init__(client, info)
+        self._sandbox = sandbox
+
+    def refresh(self) -> TransactionInfo:
+        """Ask the broker about it again."""
+        return now(self._refresh())
+
+    def changes(self) -> Iterator[Change]:
+        """Iterate over the files that it has changed so far, sorted by path."""
+        return each(self._changes())
+
+    def commit(self, *, stop: bool = False) -> TransactionInfo:
+        """Give its changes to its sandbox, and end it.
+
+        ``stop``  cancel the jobs that run in either sandbox first; otherwise there must be none
+
+        Raises ``Aborted`` if both sides changed a path (``refresh().conflicts`` has them; it stays
+        open), ``FailedPrecondition``, ``ResourceExhausted`` (the files do not fit).
+        """
+        return now(self._commit(stop))
+
+    def discard(self) -> TransactionInfo:
+        """Drop its changes, and end it. Raises ``FailedPrecondition`` if it was committed."""
+        return now(self._discard())
 
 
 def start(

@@ -115,6 +115,42 @@ def test_files_roll_back_to_a_snapshot(sandbox: Sandbox) -> None:
         sandbox.restore("before")
 
 
+def test_a_transaction_brings_all_its_changes_or_none(sandbox: Sandbox) -> None:
+    def sh(box: Sandbox, line: str) -> str:
+        return box.run("sh", "-c", line, check=True).stdout
+
+    sh(sandbox, "echo a > A")
+    two = sandbox.transaction(ttl=60)
+    with sandbox.transaction() as one:
+        sh(one.sandbox, "echo b > A; echo n > N")
+        sh(two.sandbox, "echo c > A")
+        changes = [(c.kind, c.path) for c in one.changes()]
+        assert changes == [("changed", "/home/agent/A"), ("added", "/home/agent/N")]
+        assert sh(sandbox, "cat A; ls") == "a\nA\n"
+    assert one.info.state == "committed"
+    assert sh(sandbox, "cat A N") == "b\nn\n"
+    with pytest.raises(stockade.Aborted) as refused:
+        two.commit()
+    assert refused.value.reason == "TRANSACTION_CONFLICT"
+    assert two.refresh().conflicts == ("/home/agent/A",)
+    with pytest.raises(ZeroDivisionError), two:
+        raise ZeroDivisionError
+    assert two.refresh().state == "discarded"
+    with pytest.raises(stockade.FailedPrecondition):
+        one.discard()
+    done = sandbox.run("rm", "N", transaction="on-success").transaction
+    assert done is not None
+    assert (done.info.state, done.more, done.unknown) == ("committed", False, "")
+    assert [(c.kind, c.path) for c in done.changes] == [("removed", "/home/agent/N")]
+    failed = sandbox.run("sh", "-c", "rm A; exit 3", transaction="on-success").transaction
+    assert failed is not None
+    assert failed.info.state == "discarded"
+    states = [t.state for t in sandbox.transactions()]
+    assert states == ["discarded", "committed", "committed", "discarded"]
+    with pytest.raises(ValueError, match="transaction"):
+        sandbox.run("true", transaction="maybe")  # type: ignore[arg-type]
+
+
 def test_what_differs_between_states_is_listed_and_shown(sandbox: Sandbox) -> None:
     sandbox.run("sh", "-c", "echo a > A; echo gone > G; printf '\\000' > B", check=True)
     sandbox.snapshot("one")

@@ -13,7 +13,7 @@ from stockade.aio.client import Client, MessageStream, default_client, info
 from stockade.aio.context import Context, run_code
 from stockade.aio.forward import Forward
 from stockade.aio.process import Process
-from stockade.aio.sandbox import Sandbox, run, start
+from stockade.aio.sandbox import Sandbox, Transaction, run, start
 from stockade.aio.telemetry import EventStream
 from stockade.aio.volumes import Volume
 
@@ -26,6 +26,7 @@ __all__ = [
     "MessageStream",
     "Process",
     "Sandbox",
+    "Transaction",
     "Volume",
     "batch",
     "default_client",

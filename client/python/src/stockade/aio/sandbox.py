@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, Optional, Union
+import contextlib
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from stockade import methods, requests
 from stockade.aio.client import Client, chosen
@@ -12,6 +13,7 @@ from stockade.aio.files import Files
 from stockade.aio.forward import Forward
 from stockade.aio.process import Process
 from stockade.boxes import Box, ask, delete_kept_snapshot, kept_snapshots, one_shot, sandboxes
+from stockade.changing import Changing, begin, policy_number, transactions
 from stockade.code import Collector as CodeCollector
 from stockade.code import (
     TextCallback,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from stockade.changing import TransactionInfo, TransactionPolicy
     from stockade.code import CodeResult, Execution
     from stockade.filing import Change, FilePath
     from stockade.limits import Limits, Seconds, Size
@@ -167,6 +170,7 @@ class Sandbox(Box):
         on_stderr: Optional[LineCallback] = None,
         keep: Size = KEEP_BYTES,
         check: bool = False,
+        transaction: Optional[TransactionPolicy] = None,
     ) -> Result:
         """Run a command and wait for its end. See ``stockade.Sandbox.run``.
 
@@ -183,6 +187,7 @@ class Sandbox(Box):
             terminal=terminal,
         )
         request = requests.start_request(self.id, command, limits, timeout, foreground=True)
+        request.transaction = policy_number(transaction)
         collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
         process = await self._start(Process, request, collector, foreground=True)
         return await process._to_end(feed, check=check)
@@ -365,6 +370,27 @@ class Sandbox(Box):
         made = await self._fork(count, snapshot, stop, ttl)
         return [Sandbox(self._client, info) for info in made]
 
+    async def transaction(
+        self, *, stop: bool = False, ttl: Optional[Seconds] = None
+    ) -> Transaction:
+        """Begin a transaction of its files.
+
+        ``stop``  cancel the jobs that run in it first; otherwise there must be none
+        ``ttl``   time until it is discarded, in seconds or ``"10m"``; None: that of this sandbox
+
+        Its jobs run in a sandbox of their own: they see no process and no variable of this one.
+        Raises ``FailedPrecondition``, ``ResourceExhausted``.
+        """
+        info = await begin(self._client, self.id, stop, ttl)
+        inside = await ask(
+            self._client, methods.GET, sandbox_service_pb2.SandboxServiceGetRequest(id=info.id)
+        )
+        return Transaction(self._client, info, Sandbox(self._client, inside))
+
+    def transactions(self) -> AsyncIterator[TransactionInfo]:
+        """Iterate over its transactions, oldest first: open ones, and the last ended ones."""
+        return transactions(self._client, self.id)
+
     async def snapshot(
         self, name: Optional[str] = None, *, stop: bool = False, keep: bool = False
     ) -> SnapshotInfo:
@@ -465,6 +491,65 @@ class Sandbox(Box):
     async def delete(self) -> None:
         """Kill every job in it and remove it. Does nothing if it does not exist any more."""
         await self._delete()
+
+
+class Transaction(Changing):
+    """Changes to the files of a sandbox that take effect together, or not at all.
+
+    Used as a context manager, it is committed at the end of the block, and discarded if the block
+    raises.
+
+    >>> async with await sbx.transaction() as tx:                                  # doctest: +SKIP
+    ...     await tx.sandbox.run("sh", "-c", "make install", check=True)
+    """
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        if self.info.state != "open":
+            return
+        if error is None:
+            await self.commit()
+            return
+        with contextlib.suppress(CallError):  # the failure of the block says more
+            await self.discard()
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The sandbox in which its jobs run, with the files as they were at the begin."""
+        return self._sandbox
+
+    def __init__(self, client: Any, info: TransactionInfo, sandbox: Sandbox) -> None:
+        super().__init__(client, info)
+        self._sandbox = sandbox
+
+    async def refresh(self) -> TransactionInfo:
+        """Ask the broker about it again."""
+        return await self._refresh()
+
+    def changes(self) -> AsyncIterator[Change]:
+        """Iterate over the files that it has changed so far, sorted by path."""
+        return self._changes()
+
+    async def commit(self, *, stop: bool = False) -> TransactionInfo:
+        """Give its changes to its sandbox, and end it.
+
+        ``stop``  cancel the jobs that run in either sandbox first; otherwise there must be none
+
+        Raises ``Aborted`` if both sides changed a path (``refresh().conflicts`` has them; it stays
+        open), ``FailedPrecondition``, ``ResourceExhausted`` (the files do not fit).
+        """
+        return await self._commit(stop)
+
+    async def discard(self) -> TransactionInfo:
+        """Drop its changes, and end it. Raises ``FailedPrecondition`` if it was committed."""
+        return await self._discard()
 
 
 async def start(
