@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 
 from broker import Broker
 from cli import expect
@@ -222,6 +223,45 @@ def a_kill_in_the_middle_leaves_the_old_state_or_the_new_one(b):
     forget(b)
 
 
+def a_kill_in_the_middle_of_a_commit_leaves_the_old_files_or_the_new_ones(b):
+    """What was kept before is as it was, and what was kept after has all of the commit."""
+    rng = random.Random(2)
+    committed, took = 0, 0.5
+    for turn in range(KILLS):
+        one, n = box(b), rng.choice([1, 300])
+
+        def write(sandbox, word, n=n):
+            sh(b, sandbox, f"for i in $(seq {n}); do echo {word} > f$i; done")
+
+        write(one, "old")
+        keep(b, one, "old")
+        tx = expect(b.cli("transaction", "begin", one), 0).stdout.decode().strip()
+        write(tx, "new")
+        if rng.random() < 0.5:  # both sides are compared first
+            sh(b, one, "echo other > other")
+        timer = threading.Timer(rng.uniform(0, took), b.process.kill)
+        began = time.monotonic()
+        timer.start()
+        done = b.cli("transaction", "commit", tx).returncode == 0
+        if done:
+            took = time.monotonic() - began  # so about every second kill comes before the end
+            committed += 1
+            b.cli("snapshot", "create", "--keep", one, "new")
+        timer.join()
+        b.process.wait()
+        b.start()
+        now = kept(b)
+        check("old" in now and (done or "new" not in now), f"{done} {list(now)}")
+        check(b.json("ls")[1] == [] == b.json("transaction", "ls")[1], "neither the sandbox nor its transaction is left")
+        for word in now:
+            two = box(b, "--snapshot", word)
+            check(sh(b, two, "cat f*").split() == [word] * n, f"all or nothing: {word}")
+            expect(b.cli("rm", two), 0)
+        until(lambda: not [n for n in layers(b) if "-" in n], lambda: f"nothing half is left: {layers(b)}")
+        forget(b)
+    print(f"{KILLS} kills, {committed} after the commit", flush=True)
+
+
 def a_full_disk_refuses_and_loses_nothing(_):
     small = 'mkdir -p "$0" && mount -t tmpfs -o size=24m,mode=0755 none "$0" && exec "$@"'
     b = Broker(config=CONFIG, name="-full")
@@ -251,7 +291,8 @@ def main():
         cases = (what_is_not_there_is_refused, names_quota_and_templates_are_checked, another_caller_sees_nothing,
                  they_outlast_sandbox_and_broker, a_flipped_bit_is_found_and_the_rest_stays_usable,
                  a_record_that_cannot_be_read_is_left_and_no_layer_removed,
-                 a_kill_in_the_middle_leaves_the_old_state_or_the_new_one, a_full_disk_refuses_and_loses_nothing)
+                 a_kill_in_the_middle_leaves_the_old_state_or_the_new_one,
+                 a_kill_in_the_middle_of_a_commit_leaves_the_old_files_or_the_new_ones, a_full_disk_refuses_and_loses_nothing)
         return run_cases(cases, lambda case: case(b), lambda: tidy_up(b))
 
 
