@@ -29,6 +29,7 @@ GROUPS = (
             "Forward",
             "Files",
             "Watch",
+            "Transaction",
             "Volume",
         ),
     ),
@@ -53,6 +54,9 @@ GROUPS = (
         (
             "SandboxInfo",
             "SnapshotInfo",
+            "TransactionInfo",
+            "TransactionOutcome",
+            "TransactionPolicy",
             "TemplateInfo",
             "VolumeInfo",
             "ProcessInfo",
