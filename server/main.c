@@ -100,10 +100,10 @@ struct broker {
 };
 
 static const struct call_method *const services[] = {
-    admin_methods,      anomaly_methods,  code_methods,        file_methods,
-    health_methods,     key_methods,      metrics_methods,     process_methods,
-    reflection_methods, sandbox_methods,  snapshot_methods,    system_methods,
-    telemetry_methods,  template_methods, transaction_methods, volume_methods,
+    admin_methods,       anomaly_methods, code_methods,      file_methods,       health_methods,
+    key_methods,         metrics_methods, process_methods,   reflection_methods, sandbox_methods,
+    snapshot_methods,    system_methods,  telemetry_methods, template_methods,   token_methods,
+    transaction_methods, volume_methods,
 };
 
 // Resets what the process inherited: with SIGCHLD ignored, wait(2) does not work here and in the spawner; with another
@@ -159,6 +159,7 @@ listen_all(struct broker *b, struct err *e)
         return err_sys(e, ENOMEM, "listen");
     rpc_set_principals(b->s.rpc, &b->config->access.principals);
     dispatch_set_credentials(b->s.dispatch, access_check, b->s.access);
+    dispatch_set_authority(b->s.dispatch, authority_decide, &b->s);
     dispatch_set_anonymous(b->s.dispatch, &b->config->access.anonymous);
     int r = rpc_use_certificates(b->s.rpc, &b->config->tls, e);
     for (uint32_t i = 0; i < b->config->listen_n && r == 0; i++) {

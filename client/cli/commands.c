@@ -353,6 +353,43 @@ static const struct option_row key_only[] = {
     {0},
 };
 
+static const char *const none_only[] = {"none", NULL};
+
+static const struct option_row token_only[] = {
+    {"scopes", 0, OPTION_TEXT, AT(scopes), "RIGHT,...",
+     "with mint: its rights (default: yours, without those of operators and those to make credentials); with attenuate: the rights "
+     "that stay",
+     NULL},
+    {"ttl", 0, OPTION_DURATION, AT(ttl_ms), "TIME",
+     "it expires after this time; with rotate: how long tokens of the key before stay valid (default: not at all)",
+     NULL},
+    {"not-before", 0, OPTION_DURATION, AT(not_before_ms), "TIME", "it is valid after this time",
+     NULL},
+    {"uses", 0, OPTION_COUNT, AT(uses), "N", "number of calls, with --ttl", NULL},
+    {"methods", 0, OPTION_TEXT, AT(methods), "METHOD,...",
+     "only these methods, such as ProcessService/Run or FileService/*", NULL},
+    {"sandboxes", 0, OPTION_TEXT, AT(sandboxes), "SANDBOX,...",
+     "only these sandboxes, by id or name", NULL},
+    {"templates", 0, OPTION_TEXT, AT(templates), "NAME,...", "only sandboxes of these templates",
+     NULL},
+    {"tool", 0, OPTION_TOOL, AT(tools), "'PROGRAM [PATTERN]... [...]'",
+     "run only this program, with arguments that match the patterns, in which * stands for any text (repeatable)",
+     NULL},
+    {"network", 0, OPTION_NETWORK, AT(network), "none", "only sandboxes without a network",
+     none_only},
+    {"allow", 0, OPTION_ALLOW, AT(allow), "HOST[:PORT[-PORT]][/tcp|/udp]",
+     "only sandboxes that reach nothing but these destinations (repeatable)", NULL},
+    {"memory", 'm', OPTION_BYTES, LIMIT(memory_bytes), "SIZE", "highest memory of a sandbox", NULL},
+    {"cpus", 0, OPTION_CPUS, LIMIT(cpu_millis), "N", "highest number of CPUs of a sandbox", NULL},
+    {"pids", 0, OPTION_COUNT, LIMIT(pids), "N", "highest number of processes and threads", NULL},
+    {"timeout", 0, OPTION_DURATION, LIMIT(wall_ms), "TIME", "longest time of a job", NULL},
+    {"audience", 0, OPTION_TEXT, AT(audience), "NAME,...",
+     "only brokers with one of these names (access.audience)", NULL},
+    {"seal", 0, OPTION_FLAG, AT(seal), NULL, "with attenuate: nobody can narrow it further", NULL},
+    {"tenant", 0, OPTION_TEXT, AT(tenant), "NAME", "with mint: another tenant (root only)", NULL},
+    {0},
+};
+
 static const struct option_row fork_only[] = {
     {"count", 'n', OPTION_COUNT, AT(count), "N", "number of forks, at most 100 (default: 1)", NULL},
     {"snapshot", 0, OPTION_TEXT, AT(snapshot), "NAME",
@@ -465,6 +502,8 @@ const struct command commands[] = {
      volume_details, GROUPS(volume_only), OPERAND_VOLUME, 1, 2, false, false, cli_volume},
     {"key", "make, list and revoke API keys", "[OPTION]... ACTION [KEY]", key_details,
      GROUPS(key_only), OPERAND_KEY, 1, 2, false, false, cli_key},
+    {"token", "make, narrow and check capability tokens", "[OPTION]... ACTION [TOKEN]",
+     token_details, GROUPS(token_only), OPERAND_TOKEN, 1, 2, false, false, cli_token},
     {"admin", "copy the database of the broker", "[OPTION]... ACTION FILE", admin_details,
      NO_GROUPS, OPERAND_ADMIN, 2, 2, false, false, cli_admin},
     {"fork", "make sandboxes that begin with the files of another one", "[OPTION]... SANDBOX",

@@ -91,6 +91,16 @@ const char key_details[] =
     "The actions: create, which prints the key; ls; revoke KEY, with its id. A key has at most the rights of its maker.\n\n"
     "Example: STOCKADE_TOKEN=$(stockade key create --ttl 1h --scopes process.run,process.read) stockade run true";
 
+const char token_details[] =
+    "A capability token stands for a tenant, a set of rights, and conditions, its caveats. Whoever has it can narrow it further, "
+    "without the broker, and nobody can widen it. It is sent like an API key: in STOCKADE_TOKEN, or with --token-file.\n\n"
+    "The actions: mint, which prints a token; attenuate TOKEN, which prints a narrower one; inspect TOKEN, which shows what it says, "
+    "and verify TOKEN, which asks the broker for its public keys and checks it; revoke TOKEN or BLOCK, for ever, with all tokens "
+    "that were made from it; keys, the public keys; rotate, which signs with a new key from now on (root only). "
+    "Without TOKEN, or with -, it is read from stdin.\n\n"
+    "Example: STOCKADE_TOKEN=$(stockade token mint --ttl 1h | stockade token attenuate --uses 1 --ttl 5m --tool 'python3 -c *' - ) "
+    "stockade run python3 -c 'print(1)'";
+
 const char admin_details[] =
     "The action: backup FILE, which writes a consistent copy of the broker's database while it runs. The copy holds secrets. To "
     "restore it, stop the broker, put it in place of state/stockade.db in the state directory, and remove the files stockade.db-wal "

@@ -250,6 +250,18 @@ read_allow(struct reading *r, const struct option_row *row, const char *value)
 }
 
 static int
+read_tool(struct reading *r, const struct option_row *row, const char *value)
+{
+    (void)row;
+    if (r->o->tools_n == OPTIONS_TOOLS_MAX)
+        return too_many(r, "tools");
+    if (value[strspn(value, " ")] == '\0')
+        return -EINVAL;
+    r->o->tools[r->o->tools_n++] = value;
+    return 0;
+}
+
+static int
 read_inbound(struct reading *r, const struct option_row *row, const char *value)
 {
     uint16_t first = 0;
@@ -317,6 +329,7 @@ static const struct kind_row {
     [OPTION_RESET] = {read_choice, "one of sandbox, files"},
     [OPTION_FORM] = {read_choice, "one of stk, e2b"},
     [OPTION_TRANSACTION] = {read_choice, "one of ask, on-success"},
+    [OPTION_TOOL] = {read_tool, "a program and patterns, such as 'git clone *'"},
     [OPTION_SEVERITY] = {read_choice, "one of info, notice, warning, critical"},
     [OPTION_ALLOW] =
         {read_allow,

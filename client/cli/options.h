@@ -15,6 +15,7 @@ enum {
     OPTIONS_MOUNTS_MAX = 8,
     OPTIONS_PAIRS_MAX = 256,
     OPTIONS_LABELS_MAX = 32,
+    OPTIONS_TOOLS_MAX = 32,
     OPTIONS_LIST_MAX = 256
 }; // the schema's
 
@@ -23,7 +24,12 @@ struct options {
     struct stockade_limits limits;
     const char *token_file;
     const char *ca_file;
-    const char *scopes, *form; // key
+    const char *scopes, *form;                              // key, token
+    const char *methods, *sandboxes, *templates, *audience; // token: lists
+    const char *tools[OPTIONS_TOOLS_MAX];
+    size_t tools_n;
+    uint64_t uses, not_before_ms;
+    bool seal;
     const char *address, *template_name, *name, *workdir;
     const char *network;    // of `networks`
     const char *output_cut; // "ok": no failure; NULL as "fail"
@@ -85,6 +91,7 @@ enum option_kind {
     OPTION_RESET,
     OPTION_FORM,
     OPTION_TRANSACTION,
+    OPTION_TOOL,
     OPTION_SEVERITY,
     OPTION_ALLOW,
     OPTION_INBOUND,
@@ -123,6 +130,7 @@ enum operand {
     OPERAND_VOLUME,
     OPERAND_KEY,
     OPERAND_ADMIN,
+    OPERAND_TOKEN,
     OPERAND_HELP,
     OPERAND_FILES, // ACTION SANDBOX PATH...
 };

@@ -335,6 +335,19 @@ offer_places(const struct offers *o, struct stockade *s)
 }
 
 static void
+offer_token(const struct offers *o, const struct line *l)
+{
+    static const char *const actions[][2] = {
+        {"mint", "make a token and print it"}, {"attenuate", "print a narrower token"},
+        {"inspect", "show what a token says"}, {"verify", "check a token"},
+        {"revoke", "revoke a token for ever"}, {"keys", "list the public keys of the broker"},
+        {"rotate", "sign with a new key"},
+    };
+    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
+        offer(o, actions[i][0], actions[i][1]);
+}
+
+static void
 offer_keys(const struct offers *o, const struct line *l)
 {
     static const char *const actions[][2] = {
@@ -395,6 +408,8 @@ offer_operand(const struct offers *o, const struct line *l)
         offer_transactions(o, l);
     else if (c->operand == OPERAND_TEMPLATE)
         offer_template_actions(o, l);
+    else if (c->operand == OPERAND_TOKEN)
+        offer_token(o, l);
     else if (c->operand == OPERAND_KEY)
         offer_keys(o, l);
     else if (c->operand == OPERAND_ADMIN && l->operands == 0)

@@ -12,6 +12,7 @@
 
 #include "private.h"
 #include "proto/now.h"
+#include "proto/token.h"
 #include "server/base/metrics.h"
 
 enum { FAILURES_PER_MINUTE = 60, NS_PER_MS = 1000000 };
@@ -19,7 +20,8 @@ enum { FAILURES_PER_MINUTE = 60, NS_PER_MS = 1000000 };
 void
 access_settings_default(struct access_settings *s)
 {
-    *s = (struct access_settings){.failures_per_minute = FAILURES_PER_MINUTE};
+    *s = (struct access_settings){.audience = "stockade",
+                                  .failures_per_minute = FAILURES_PER_MINUTE};
 }
 
 int64_t
@@ -54,6 +56,8 @@ access_new(struct state *state, const struct access_settings *settings, struct a
     a->start = clocks();
     list_init(&a->keys);
     int r = keys_load(a, e);
+    if (r == 0)
+        r = tokens_load(a, e);
     if (r < 0) {
         access_free(a);
         return err_wrap(e, "read the credentials");
@@ -68,6 +72,7 @@ access_free(struct access *a)
     if (a == NULL)
         return;
     keys_free_all(a);
+    tokens_free(a);
     sodium_memzero(a, sizeof *a);
     free(a);
 }
@@ -91,6 +96,17 @@ too_many(uint64_t wait_ms, struct err *e)
     return r;
 }
 
+// full: no work is done for a token that was not seen lately.
+static int
+check(struct access *a, const char *credential, bool full, struct principal *out, struct err *e)
+{
+    if (key_is(credential))
+        return key_check(a, credential, out, e);
+    if (strncmp(credential, TOKEN_PREFIX, sizeof TOKEN_PREFIX - 1) == 0)
+        return token_check(a, credential, full, out, e);
+    return unknown(e);
+}
+
 int
 access_check(void *access, const struct principal *peer, const char *credential,
              struct principal *out, struct err *e)
@@ -99,15 +115,23 @@ access_check(void *access, const struct principal *peer, const char *credential,
     const uint32_t most = a->settings->failures_per_minute;
     const uint64_t now = uv_hrtime();
     uint64_t wait_ms = 0;
-    const int r = key_is(credential) ? key_check(a, credential, out, e) : unknown(e);
+    const char *whose = peer->address[0] != '\0' ? peer->address : peer->tenant;
+    const bool full = failures_full(&a->failures, whose, most, now, &wait_ms);
+    const int r = check(a, credential, full, out, e);
     if (r == 0) {
         out->uid = peer->uid;
         out->gid = peer->gid;
         out->pid = peer->pid;
         return 0;
     }
-    const char *whose = peer->address[0] != '\0' ? peer->address : peer->tenant;
-    const bool full = failures_full(&a->failures, whose, most, now, &wait_ms);
+    if (r == -EAGAIN && full)
+        return too_many(wait_ms, e);
     failures_add(&a->failures, whose, most, now, e);
     return full ? too_many(wait_ms, e) : r;
+}
+
+const char *
+access_audience(const struct access *a)
+{
+    return a->settings->audience;
 }

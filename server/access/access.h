@@ -2,7 +2,7 @@
 // Credentials: who a call comes from if its metadata says so.
 //
 //   dispatch.c: metadata "authorization: Bearer TEXT" --> access_check() --> keys.c: "stk_..." and "e2b_...", API keys
-//                                                              |
+//                                                              |        '--> tokens.c: "stkt_...", capability tokens
 //                                                              '--> refused: counted, logged, limited per peer
 //
 // What is checked is in memory; the database (server/state) is read at the start and written when something changes. Loop thread
@@ -19,7 +19,8 @@ struct access;
 struct state;
 
 struct access_settings {
-    bool anonymous; // calls over tcp and websockets may come without a credential
+    char audience[64]; // the name of this broker in tokens
+    bool anonymous;    // calls over tcp and websockets may come without a credential
     // Refused credentials of one peer; further ones are refused without a look.
     uint32_t failures_per_minute;
     struct principal_map principals;
@@ -34,10 +35,13 @@ int access_new(struct state *state, const struct access_settings *settings, stru
 void access_free(struct access *a);
 
 // dispatch_credentials: `access` is the struct access. UNAUTHENTICATED with the reason CREDENTIAL_UNKNOWN (also of a key that never
-// existed), CREDENTIAL_EXPIRED or CREDENTIAL_REVOKED; RESOURCE_EXHAUSTED with CREDENTIAL_FAILURES and a time to wait: this peer had
+// existed), CREDENTIAL_EXPIRED, CREDENTIAL_REVOKED, or TOKEN_* for what is wrong with a token; RESOURCE_EXHAUSTED with CREDENTIAL_FAILURES and a time to wait: this peer had
 // too many of these.
 int access_check(void *access, const struct principal *peer, const char *credential,
                  struct principal *out, struct err *e);
+
+// Borrowed.
+const char *access_audience(const struct access *a);
 
 // Milliseconds since 1970, by which credentials expire. It never goes back: if the clock of the host is set back, time goes on from
 // the start of the broker by CLOCK_BOOTTIME, which counts while the host sleeps.

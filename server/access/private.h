@@ -10,6 +10,7 @@
 enum { ACCESS_BUCKETS = 4096, ACCESS_HASH_BYTES = 32 };
 
 struct api_key;
+struct tokens;
 
 struct access {
     struct state *state;
@@ -22,6 +23,7 @@ struct access {
     struct api_key *by_hash[ACCESS_BUCKETS];
     uint32_t keys_n; // that are not revoked, and those being made
     uint64_t order;
+    struct tokens *tokens; // tokens.c; owned
 };
 
 // keys.c
@@ -30,3 +32,10 @@ void keys_free_all(struct access *a);
 // Whether the text has the form of a key; and what it proves.
 bool key_is(const char *text);
 int key_check(struct access *a, const char *text, struct principal *out, struct err *e);
+
+// tokens.c
+int tokens_load(struct access *a, struct err *e);
+void tokens_free(struct access *a);
+// What a token proves, at this moment. known_only: -EAGAIN if that takes work, because it was not seen lately; e is unchanged then.
+int token_check(struct access *a, const char *text, bool known_only, struct principal *out,
+                struct err *e);

@@ -4,6 +4,10 @@
 #pragma once
 
 #include "server/rpc/call.h"
+#include "server/rpc/dispatch.h"
+
+// What a caller with a token may do; its cookie is the struct server.
+dispatch_authority authority_decide;
 
 extern const struct call_method admin_methods[];
 extern const struct call_method anomaly_methods[];
@@ -20,4 +24,5 @@ extern const struct call_method template_methods[];
 extern const struct call_method transaction_methods[];
 extern const struct call_method system_methods[];
 extern const struct call_method telemetry_methods[];
+extern const struct call_method token_methods[];
 extern const struct call_method volume_methods[];

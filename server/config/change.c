@@ -307,6 +307,7 @@ compare_hosts(const struct config *a, const struct config *b, struct words *w)
         KEY("ttl.default", ttl_default_ms),
         KEY("ttl.max", ttl_max_ms),
         KEY("rpc.anonymous", access.anonymous),
+        KEY("access.audience", access.audience),
         KEY("access.failures_per_minute", access.failures_per_minute),
         KEY("drain", drain_ms),
         KEY("keep_finished", sandbox.keep_finished_ms),

@@ -446,6 +446,7 @@ static const struct config_key ttl_keys[] = {
 };
 
 static const struct config_key access_keys[] = {
+    {"audience", config_read_name, AT(config, access.audience), 0, 0, NULL},
     {"failures_per_minute", config_read_count, AT(config, access.failures_per_minute), 1, 1000000,
      NULL},
     {0},

@@ -455,6 +455,18 @@ narrow_inbound(const struct network *asked, const struct network *most, const ch
     return 0;
 }
 
+bool
+network_is_within(const struct network *asked, const struct network *most)
+{
+    struct err none;
+    bool within = width[asked->mode] <= width[most->mode];
+    for (uint32_t i = 0; i < asked->rules_n && within; i++) {
+        struct relay_rule rule = asked->rules[i];
+        within = narrow_rule(&rule, most, "network", &none) == 0;
+    }
+    return within;
+}
+
 int
 network_narrow(struct network *asked, const struct network *most, const char *name, struct err *e)
 {

@@ -76,6 +76,9 @@ int network_compile(struct network *n, struct err *e);
 int network_narrow(struct network *asked, const struct network *most, const char *name,
                    struct err *e);
 
+// Whether every destination of `asked` is one of `most`; other parts of the policies do not count.
+bool network_is_within(const struct network *asked, const struct network *most);
+
 // Whether anything outside of the sandbox can be reached: not with the modes none and off.
 bool network_leads_out(const struct network *n);
 

@@ -42,6 +42,9 @@ const char *call_tenant(const struct call *c);
 struct principal;
 const struct principal *call_principal(const struct call *c);
 
+// The path of its method, such as "/stockade.v1.SandboxService/Create". Borrowed.
+const char *call_method_path(const struct call *c);
+
 // The tenant whose objects the call may see; NULL: all tenants. dispatch.c decides it by the request's `tenant` and
 // the caller's scopes. For methods with an others_scope (options.proto); for others it is the caller's own tenant.
 const char *call_whose(const struct call *c);

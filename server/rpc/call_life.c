@@ -322,6 +322,12 @@ call_begin(struct conn *conn, uint32_t id, struct arena *arena, const Stockade__
 
 // ---- what handlers call
 
+const char *
+call_method_path(const struct call *c)
+{
+    return c->method->rules->path;
+}
+
 const struct principal *
 call_principal(const struct call *c)
 {

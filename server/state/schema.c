@@ -26,6 +26,14 @@ static const char *const steps[] = {
     " scopes TEXT NOT NULL, hint TEXT NOT NULL, hash BLOB NOT NULL UNIQUE CHECK (length(hash) = 32),"
     " created_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL DEFAULT 0,"
     " revoked_ms INTEGER NOT NULL DEFAULT 0, maker TEXT NOT NULL) STRICT, WITHOUT ROWID;",
+    // 2: keys that sign tokens, revoked blocks of tokens, and how often blocks were used.
+    "CREATE TABLE signing_key (seed BLOB PRIMARY KEY NOT NULL CHECK (length(seed) = 32),"
+    " created_ms INTEGER NOT NULL, until_ms INTEGER NOT NULL DEFAULT 0) STRICT;"
+    "INSERT INTO signing_key (seed, created_ms) VALUES (random_bytes(32), 1000 * unixepoch());"
+    "CREATE TABLE revoked_block (block BLOB NOT NULL CHECK (length(block) = 16), tenant TEXT NOT NULL,"
+    " revoked_ms INTEGER NOT NULL, PRIMARY KEY (block, tenant)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE block_use (block BLOB PRIMARY KEY NOT NULL CHECK (length(block) = 16),"
+    " uses INTEGER NOT NULL, expires_ms INTEGER NOT NULL) STRICT, WITHOUT ROWID;",
 };
 enum { VERSION = sizeof steps / sizeof steps[0] };
 

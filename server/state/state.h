@@ -32,11 +32,23 @@ enum {
 };
 
 // What can be read and changed: rows of statements.c, which has the SQL and describes the values.
-enum state_query { STATE_SECRETS, STATE_KEYS, STATE_QUERIES_N };
+enum state_query {
+    STATE_SECRETS,
+    STATE_KEYS,
+    STATE_SIGNING_KEYS,
+    STATE_REVOKED,
+    STATE_USES,
+    STATE_QUERIES_N,
+};
 enum state_change {
     STATE_KEY_ADD,
     STATE_KEY_REVOKE,
     STATE_KEY_FORGET,
+    STATE_SIGNING_ADD,
+    STATE_SIGNING_RETIRE,
+    STATE_BLOCK_REVOKE,
+    STATE_USE,
+    STATE_USES_FORGET,
     STATE_CHANGES_N,
 };
 

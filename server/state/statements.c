@@ -10,6 +10,15 @@ const struct state_statement state_queries[STATE_QUERIES_N] = {
         {"SELECT id, tenant, label, scopes, hint, hash, created_ms, expires_ms, revoked_ms,"
          " maker FROM api_key ORDER BY created_ms, id",
          10},
+    // seed, created, until (0: it signs)
+    [STATE_SIGNING_KEYS] = {"SELECT seed, created_ms, until_ms FROM signing_key"
+                            " WHERE until_ms = 0 OR until_ms > 1000 * unixepoch() ORDER BY rowid",
+                            3},
+    // block, tenant ("*": all)
+    [STATE_REVOKED] = {"SELECT block, tenant FROM revoked_block", 2},
+    // block, uses, expiry
+    [STATE_USES] =
+        {"SELECT block, uses, expires_ms FROM block_use WHERE expires_ms > 1000 * unixepoch()", 3},
 };
 
 const struct state_statement state_changes[STATE_CHANGES_N] = {
@@ -21,4 +30,19 @@ const struct state_statement state_changes[STATE_CHANGES_N] = {
     [STATE_KEY_REVOKE] = {"UPDATE api_key SET revoked_ms = ?2 WHERE id = ?1 AND revoked_ms = 0", 2},
     // id
     [STATE_KEY_FORGET] = {"DELETE FROM api_key WHERE id = ?1", 1},
+    // seed, time
+    [STATE_SIGNING_ADD] = {"INSERT INTO signing_key (seed, created_ms) VALUES (?1, ?2)", 2},
+    // until, seed of the one that signs now
+    [STATE_SIGNING_RETIRE] =
+        {"UPDATE signing_key SET until_ms = ?1 WHERE until_ms = 0 AND seed <> ?2", 2},
+    // block, tenant, time
+    [STATE_BLOCK_REVOKE] = {"INSERT OR IGNORE INTO revoked_block (block, tenant, revoked_ms)"
+                            " VALUES (?1, ?2, ?3)",
+                            3},
+    // block, uses, expiry
+    [STATE_USE] = {"INSERT INTO block_use (block, uses, expires_ms) VALUES (?1, ?2, ?3)"
+                   " ON CONFLICT (block) DO UPDATE SET uses = max(uses, excluded.uses)",
+                   3},
+    // time
+    [STATE_USES_FORGET] = {"DELETE FROM block_use WHERE expires_ms <= ?1", 1},
 };

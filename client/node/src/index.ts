@@ -60,6 +60,8 @@ export { MessageStream } from "./stream.js";
 export { events, record, usage } from "./telemetry.js";
 export type { EventOptions, UsageOptions } from "./telemetry.js";
 export type { TlsOptions } from "./tls.js";
+export { attenuateToken, inspectToken, sealToken, TokenError, verifyToken } from "./tokens.js";
+export type { TokenCaveats, TokenInfo, Tool } from "./tokens.js";
 export { dialSocket, parseAddress } from "./transport.js";
 export type { Address, Dial, Transport, TransportEvents } from "./transport.js";
 export type { Duration, Size } from "./units.js";

@@ -16,4 +16,5 @@ export * from "./gen/stockade/v1/record_pb.js";
 export * from "./gen/stockade/v1/system_service_pb.js";
 export * from "./gen/stockade/v1/telemetry_service_pb.js";
 export * from "./gen/stockade/v1/volume_service_pb.js";
+export * from "./gen/stockade/v1/token_pb.js";
 export * from "./gen/stockade/v1/wire_pb.js";

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// stockade.v1.TokenService: translation between its messages and server/access/tokens.h.
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api.h"
+#include "convert.h"
+#include "server/access/access.h"
+#include "server/access/tokens.h"
+#include "server/base/server.h"
+#include "stockade/v1/access_service.pb-c.h"
+
+// Revoke or RotateSigningKey, until it is on the disk.
+struct pending {
+    struct call *call; // NULL: it was cancelled
+    const ProtobufCMessage *response;
+};
+
+static void
+on_cancel(void *cookie, enum call_cancel why)
+{
+    struct pending *p = cookie;
+    (void)why;
+    p->call = NULL;
+}
+
+static void
+on_done(void *cookie, const struct err *e)
+{
+    struct pending *p = cookie;
+    if (p->call != NULL && e != NULL)
+        call_fail(p->call, e);
+    else if (p->call != NULL)
+        call_reply(p->call, p->response);
+    free(p);
+}
+
+static struct pending *
+pending_new(struct call *c, const ProtobufCMessage *response)
+{
+    struct pending *p = malloc(sizeof *p);
+    if (p == NULL)
+        convert_no_memory(c);
+    else
+        *p = (struct pending){c, response};
+    return p;
+}
+
+static void
+await(struct call *c, struct pending *p, int r, const struct err *e)
+{
+    if (r == 0) {
+        call_watch(c, on_cancel, NULL, p);
+        return;
+    }
+    call_fail(c, e);
+    free(p);
+}
+
+// The usual scopes as words, if the request names none.
+static size_t
+usual_scopes(const struct principal *maker, char *text, const char *out[SCOPES_N])
+{
+    size_t n = 0;
+    char *rest = NULL;
+    scopes_write(scopes_without_credentials(maker->scopes & scopes_usual()), text);
+    for (const char *one = strtok_r(text, " ", &rest); one != NULL;
+         one = strtok_r(NULL, " ", &rest))
+        out[n++] = one;
+    return n;
+}
+
+static void
+mint(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    const Stockade__V1__MintRequest *m = (const Stockade__V1__MintRequest *)req;
+    Stockade__V1__MintResponse response = STOCKADE__V1__MINT_RESPONSE__INIT;
+    Stockade__V1__TokenBlock block = STOCKADE__V1__TOKEN_BLOCK__INIT;
+    char text[TOKEN_TEXT_MAX + 1], names[PRINCIPAL_SCOPES_TEXT], id[2 * TOKEN_BLOCK_ID + 1];
+    const char *usual[SCOPES_N];
+    struct token t;
+    struct err e;
+    struct arena *auto_arena a = arena_new(TOKEN_ARENA);
+    const char *whose = call_whose(c);
+    block.tenant = whose != NULL ? whose : "*";
+    block.n_scopes = m->n_scopes;
+    block.scopes = m->scopes;
+    block.n_caveats = m->n_caveats;
+    block.caveats = m->caveats;
+    if (block.n_scopes == 0) {
+        block.n_scopes = usual_scopes(call_principal(c), names, usual);
+        block.scopes = usual;
+    }
+    if (a == NULL) {
+        convert_no_memory(c);
+        return;
+    }
+    if (token_make(s->access, call_principal(c), &block, text, &e) < 0 ||
+        token_read(text, a, &t, &e) < 0) {
+        call_fail(c, &e);
+        return;
+    }
+    response.token = text;
+    response.block_id = sodium_bin2hex(id, sizeof id, t.id[0], TOKEN_BLOCK_ID);
+    call_reply(c, &response.base);
+    sodium_memzero(text, sizeof text);
+}
+
+static void
+revoke_block(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    static const Stockade__V1__TokenServiceRevokeResponse response =
+        STOCKADE__V1__TOKEN_SERVICE_REVOKE_RESPONSE__INIT;
+    const Stockade__V1__TokenServiceRevokeRequest *m =
+        (const Stockade__V1__TokenServiceRevokeRequest *)req;
+    uint8_t block[TOKEN_BLOCK_ID];
+    struct err e;
+    if (sodium_hex2bin(block, sizeof block, m->block_id, strlen(m->block_id), NULL, NULL, NULL) !=
+        0) {
+        (void)err_field(&e, "block_id", "must be 32 hex digits");
+        call_fail(c, &e);
+        return;
+    }
+    struct pending *p = pending_new(c, &response.base);
+    if (p != NULL)
+        await(c, p, token_revoke(s->access, call_whose(c), block, on_done, p, &e), &e);
+}
+
+static void
+rotate(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    static const Stockade__V1__RotateSigningKeyResponse response =
+        STOCKADE__V1__ROTATE_SIGNING_KEY_RESPONSE__INIT;
+    const Stockade__V1__RotateSigningKeyRequest *m =
+        (const Stockade__V1__RotateSigningKeyRequest *)req;
+    struct err e;
+    struct pending *p = pending_new(c, &response.base);
+    if (p != NULL)
+        await(c, p, token_rotate(s->access, m->overlap_ms, on_done, p, &e), &e);
+}
+
+static void
+list(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    Stockade__V1__ListSigningKeysResponse response = STOCKADE__V1__LIST_SIGNING_KEYS_RESPONSE__INIT;
+    Stockade__V1__SigningKey *all[SIGNING_KEYS_MAX];
+    struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
+    size_t n = 0;
+    const struct signing_key *k = token_keys(s->access, &n);
+    (void)req;
+    for (size_t i = 0; i < n && a != NULL; i++) {
+        all[i] = wire_make(a, &stockade__v1__signing_key__descriptor);
+        if (all[i] == NULL)
+            break;
+        all[i]->id = (ProtobufCBinaryData){TOKEN_KEY_ID, (uint8_t *)(uintptr_t)k[i].id};
+        all[i]->key = (ProtobufCBinaryData){TOKEN_KEY_BYTES, (uint8_t *)(uintptr_t)k[i].key};
+        all[i]->create_time =
+            wire_make_time(a, k[i].created_ms / 1000, (int32_t)(k[i].created_ms % 1000) * 1000000);
+        if (k[i].until_ms != 0)
+            all[i]->expire_time =
+                wire_make_time(a, k[i].until_ms / 1000, (int32_t)(k[i].until_ms % 1000) * 1000000);
+        response.n_keys++;
+    }
+    response.keys = all;
+    response.audience = access_audience(s->access);
+    if (response.n_keys != n)
+        convert_no_memory(c);
+    else
+        call_reply(c, &response.base);
+}
+
+const struct call_method token_methods[] = {
+    {"/stockade.v1.TokenService/Mint", &stockade__v1__mint_request__descriptor,
+     &stockade__v1__mint_response__descriptor, mint},
+    {"/stockade.v1.TokenService/Revoke", &stockade__v1__token_service_revoke_request__descriptor,
+     &stockade__v1__token_service_revoke_response__descriptor, revoke_block},
+    {"/stockade.v1.TokenService/ListSigningKeys",
+     &stockade__v1__list_signing_keys_request__descriptor,
+     &stockade__v1__list_signing_keys_response__descriptor, list},
+    {"/stockade.v1.TokenService/RotateSigningKey",
+     &stockade__v1__rotate_signing_key_request__descriptor,
+     &stockade__v1__rotate_signing_key_response__descriptor, rotate},
+    {0},
+};

@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Capability tokens through the real binaries: each caveat refuses, and then allows; revocation, uses, keys, and restarts."""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+
+from broker import Broker, binary
+from runner import check, run_cases, until
+from slowness import scaled
+
+CONFIG = "access: {audience: here, failures_per_minute: 100000}\n"
+
+
+def stockade(b, *args, token=None, address=None, text=None):
+    env = {k: v for k, v in os.environ.items() if k != "STOCKADE_TOKEN"}
+    env["STOCKADE_ADDRESS"] = address or b.address
+    if token is not None:
+        env["STOCKADE_TOKEN"] = token
+    return subprocess.run([binary("stockade"), *args], env=env, capture_output=True, text=True, check=False, timeout=scaled(60), input=text)
+
+
+def refused(r, *words):
+    check(r.returncode != 0 and all(w in r.stderr for w in words), f"{words}: {r.returncode} {r.stdout} {r.stderr}")
+
+
+def allowed(r):
+    check(r.returncode == 0, f"{r.args}: {r.returncode} {r.stdout} {r.stderr}")
+    return r.stdout
+
+
+def mint(b, *args):
+    return allowed(stockade(b, "token", "mint", "--tenant", "team", *args)).strip()
+
+
+def narrow(b, token, *args):
+    """Without a broker: at an address where none is."""
+    return allowed(stockade(b, "token", "attenuate", token, *args, address="ipc:///nonexistent/socket")).strip()
+
+
+def inspect(b, token):
+    return json.loads(allowed(stockade(b, "token", "inspect", token, address="ipc:///nonexistent/socket")))
+
+
+def a_token_has_at_most_the_rights_of_its_maker(b):
+    key = json.loads(allowed(stockade(b, "key", "create", "-o", "json", "--tenant", "team", "--scopes", "key.write,system.read")))["secret"]
+    refused(stockade(b, "token", "mint", "--scopes", "process.run", token=key), "process.run")
+    refused(stockade(b, "token", "mint", "--tenant", "other", token=key), "team")
+    token = allowed(stockade(b, "token", "mint", "--scopes", "system.read", token=key)).strip()
+    allowed(stockade(b, "info", token=token))
+    refused(stockade(b, "ls", token=token), "sandbox.read")
+    refused(stockade(b, "token", "mint", token=mint(b)), "key.write")  # a token makes no other
+    refused(stockade(b, "key", "create", token=mint(b)), "key.write")
+
+
+def a_changed_token_is_refused(b):
+    token = narrow(b, mint(b), "--ttl", "1h")
+    raw = bytearray(base64.urlsafe_b64decode(token[5:] + "=" * (-len(token[5:]) % 4)))
+    for at in range(0, len(raw), 7):
+        raw[at] ^= 0x10
+        refused(stockade(b, "info", token="stkt_" + base64.urlsafe_b64encode(raw).decode().rstrip("=")), "not valid")
+        raw[at] ^= 0x10
+    refused(stockade(b, "info", token=token[:-4]), "not valid")
+    allowed(stockade(b, "info", token=token))
+    allowed(stockade(b, "token", "verify", token))
+    refused(stockade(b, "token", "verify", token[:-8] + "AAAAAAAA"), "not valid")
+
+
+def time_and_audience_count(b):
+    refused(stockade(b, "info", token=mint(b, "--not-before", "1h")), "not valid yet")
+    refused(stockade(b, "token", "verify", mint(b, "--not-before", "1h")), "not valid yet")
+    refused(stockade(b, "info", token=narrow(b, mint(b, "--audience", "here"), "--audience", "elsewhere")), "another broker")
+    allowed(stockade(b, "info", token=mint(b, "--audience", "there,here")))
+    short = mint(b, "--ttl", "1s")
+    wider = narrow(b, short, "--ttl", "1h")  # a later expiry of a child has no effect
+    until(lambda: "expired" in stockade(b, "info", token=short).stderr, "it expires")
+    refused(stockade(b, "info", token=wider), "expired")
+
+
+def methods_and_rights_only_narrow(b):
+    token = mint(b, "--methods", "SystemService/*,SandboxService/List")
+    refused(stockade(b, "create", token=token), "SandboxService/Create", "SystemService/*")
+    allowed(stockade(b, "ls", token=token))
+    child = narrow(b, token, "--methods", "*")  # a wider child
+    refused(stockade(b, "create", token=child), "SandboxService/Create")
+    reader = narrow(b, mint(b), "--scopes", "sandbox.read")
+    refused(stockade(b, "info", token=reader), "system.read")
+    allowed(stockade(b, "ls", token=reader))
+
+
+def a_token_for_one_sandbox_sees_no_other(b):
+    full = mint(b)
+    one, two = (allowed(stockade(b, "create", token=full)).strip() for _ in range(2))
+    token = narrow(b, full, "--sandboxes", one)
+    for line in (["exec", two, "--", "true"], ["rm", two], ["fs", "ls", two, "/"], ["fork", one], ["create"], ["run", "true"], ["ls"],
+                 ["exec", "0" * 32, "--", "true"]):
+        refused(stockade(b, *line, token=token), "sandboxes")
+    check("hello" in allowed(stockade(b, "exec", one, "--", "echo", "hello", token=token)), "its own")
+    allowed(stockade(b, "fs", "ls", one, "/", token=token))
+    allowed(stockade(b, "info", token=token))
+    for box in (one, two):
+        allowed(stockade(b, "rm", box, token=full))
+
+
+def templates_count_for_new_and_for_existing_sandboxes(b):
+    full = mint(b)
+    box = allowed(stockade(b, "create", token=full)).strip()
+    other = narrow(b, full, "--templates", "nothing")
+    refused(stockade(b, "create", token=other), "templates")
+    refused(stockade(b, "exec", box, "--", "true", token=other), "templates")
+    own = narrow(b, full, "--templates", "default,nothing")
+    allowed(stockade(b, "exec", box, "--", "true", token=own))
+    allowed(stockade(b, "run", "true", token=own))
+    allowed(stockade(b, "rm", box, token=own))
+
+
+def only_the_tools_of_a_token_run(b):
+    token = narrow(b, mint(b), "--tool", "echo hello* ...", "--tool", "true")
+    refused(stockade(b, "run", "sh", "-c", "id", token=token), "sh with these arguments", "echo, true")
+    refused(stockade(b, "run", "echo", "bye", token=token), "echo")
+    refused(stockade(b, "run", "true", "x", token=token), "true")
+    refused(stockade(b, "run", "--env", "LD_PRELOAD=/x", "true", token=token), "true")
+    refused(stockade(b, "code", "-", token=token, text="print(1)"), "tools")
+    allowed(stockade(b, "run", "true", token=token))
+    check("hello there" in allowed(stockade(b, "run", "echo", "hello", "there", token=token)), "it runs")
+
+
+def limits_and_network_count_for_what_will_be_in_force(b):
+    token = narrow(b, mint(b), "--memory", "128M", "--timeout", "10s")
+    refused(stockade(b, "run", "--memory", "256M", "true", token=token), "memory_bytes")
+    refused(stockade(b, "run", "--memory", "64M", "true", token=token), "wall_ms", "at most 10000")
+    allowed(stockade(b, "run", "--memory", "64M", "--timeout", "5s", "true", token=token))
+    full = mint(b)
+    box = allowed(stockade(b, "create", "--memory", "256M", token=full)).strip()
+    refused(stockade(b, "exec", "--timeout", "5s", box, "--", "true", token=token), "memory_bytes")
+    closed = narrow(b, full, "--network", "none")
+    r = stockade(b, "run", "--allow", "1.1.1.1:443", "true", token=closed)
+    refused(r, "network")
+    one = narrow(b, full, "--allow", "1.1.1.0/24:443")
+    refused(stockade(b, "run", "--allow", "8.8.8.8:443", "true", token=one), "network")
+    refused(stockade(b, "run", "--network", "open", "true", token=one), "network")
+    refused(stockade(b, "network", "--allow", "9.9.9.9", box, token=one), "network")
+    allowed(stockade(b, "run", "true", token=closed))
+    allowed(stockade(b, "run", "--allow", "1.1.1.1:443/tcp", "true", token=one))
+    allowed(stockade(b, "rm", box, token=full))
+
+
+def a_token_is_used_as_often_as_it_says_also_after_kill_9(b):
+    token = mint(b, "--uses", "3", "--ttl", "1h")
+    child = narrow(b, token, "--uses", "1", "--ttl", "1h")
+    allowed(stockade(b, "info", token=child))
+    refused(stockade(b, "info", token=child), "as often")
+    allowed(stockade(b, "info", token=token))
+    b.kill()
+    b.start()
+    refused(stockade(b, "info", token=child), "as often")
+    allowed(stockade(b, "info", token=token))
+    refused(stockade(b, "info", token=token), "as often")
+    refused(stockade(b, "info", token=narrow(b, token, "--uses", "100", "--ttl", "1h")), "as often")
+    refused(stockade(b, "token", "mint", "--uses", "3"), "needs an expiry")
+
+
+def a_revoked_block_ends_all_that_was_made_from_it(b):
+    parent = mint(b)
+    child, sister = narrow(b, parent, "--ttl", "1h"), narrow(b, parent, "--ttl", "2h")
+    allowed(stockade(b, "token", "revoke", child))
+    refused(stockade(b, "info", token=child), "revoked")
+    refused(stockade(b, "info", token=narrow(b, child, "--ttl", "1m")), "revoked")
+    allowed(stockade(b, "info", token=sister))
+    stranger = json.loads(allowed(stockade(b, "key", "create", "-o", "json", "--tenant", "other", "--scopes", "key.write")))["secret"]
+    block = inspect(b, parent)["blocks"][0]["block_id"]
+    allowed(stockade(b, "token", "revoke", block, token=stranger))
+    allowed(stockade(b, "info", token=sister))  # it is not the stranger's
+    allowed(stockade(b, "token", "revoke", block))
+    b.kill()
+    b.start()
+    for token in (parent, child, sister):
+        refused(stockade(b, "info", token=token), "revoked")
+
+
+def a_key_that_was_replaced_verifies_until_its_overlap_ends(b):
+    old = mint(b)
+    refused(stockade(b, "token", "rotate", token=mint(b)), "admin.write")
+    allowed(stockade(b, "token", "rotate", "--ttl", "1h"))
+    new = mint(b)
+    check(inspect(b, old)["key_id"] != inspect(b, new)["key_id"], "another key")
+    b.kill()
+    b.start()
+    for token in (old, new):
+        allowed(stockade(b, "info", token=token))
+        allowed(stockade(b, "token", "verify", token))
+    allowed(stockade(b, "token", "rotate"))
+    for token in (old, new)[1:]:
+        until(lambda token=token: "not valid" in stockade(b, "info", token=token).stderr, "its key ends")
+    allowed(stockade(b, "info", token=old))  # its overlap goes on
+    check(len(allowed(stockade(b, "token", "keys")).splitlines()) >= 2, "both are listed")
+
+
+def a_sealed_token_cannot_be_narrowed(b):
+    token = narrow(b, mint(b), "--ttl", "1h", "--seal")
+    refused(stockade(b, "token", "attenuate", token, "--ttl", "1m"), "sealed")
+    allowed(stockade(b, "info", token=token))
+    check(inspect(b, token)["sealed"], "and says so")
+    check(allowed(stockade(b, "token", "attenuate", "-", "--ttl", "1m", text=mint(b) + "\n")).startswith("stkt_"), "from stdin")
+
+
+def main():
+    with Broker(config=CONFIG) as b:
+        status = run_cases([a_token_has_at_most_the_rights_of_its_maker, a_changed_token_is_refused, time_and_audience_count,
+                            methods_and_rights_only_narrow, a_token_for_one_sandbox_sees_no_other,
+                            templates_count_for_new_and_for_existing_sandboxes, only_the_tools_of_a_token_run,
+                            limits_and_network_count_for_what_will_be_in_force, a_token_is_used_as_often_as_it_says_also_after_kill_9,
+                            a_revoked_block_ends_all_that_was_made_from_it, a_key_that_was_replaced_verifies_until_its_overlap_ends,
+                            a_sealed_token_cannot_be_narrowed], lambda case: case(b))
+    sys.exit(status)
+
+
+main()
