@@ -182,6 +182,8 @@ static int
 network(caveat *c, const struct deed *d, struct err *e)
 {
     char list[96];
+    if (d->unknown)
+        return refuse(e, "network", "calls whose network is not known", listed(c->network, list));
     if (!d->has_network)
         return 0;
     if (d->network == NULL || !network_leads_out(d->network))
@@ -211,6 +213,9 @@ limits(caveat *c, const struct deed *d, struct err *e)
         {LIMIT_OUTPUT_BYTES, l->output_bytes},
     };
     char what[80], most[32];
+    if (d->unknown)
+        return refuse(e, "limits", "calls whose limits are not known",
+                      "sandboxes and jobs within its limits");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0] && d->limits != NULL; i++) {
         const uint64_t v = d->limits->v[rows[i].limit];
         if (rows[i].most == 0 || (v != 0 && v <= rows[i].most))

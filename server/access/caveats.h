@@ -32,6 +32,7 @@ struct deed {
     const char *template; // of that sandbox, or of the one that it makes; NULL: none
     bool makes;           // sandboxes
     bool follows;         // it goes on with what an allowed call began
+    bool unknown; // what it runs or makes has limits and a network that cannot be determined
     const struct limits *limits;   // that will be in force; NULL: it changes none and runs nothing
     const struct network *network; // likewise
     bool has_network;              // `network` says what will be in force, NULL for no network

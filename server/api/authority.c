@@ -9,11 +9,15 @@
 #include "convert.h"
 #include "server/access/tokens.h"
 #include "server/base/server.h"
+#include "server/batch/batch.h"
 #include "server/code/context.h"
 #include "server/sandbox/forward.h"
 #include "server/sandbox/job.h"
 #include "server/sandbox/limits.h"
 #include "server/sandbox/sandbox.h"
+#include "server/snapshot/kept.h"
+#include "server/store/store.h"
+#include "stockade/v1/code_service.pb-c.h"
 
 enum { COMMANDS_MAX = 1024 };
 
@@ -123,37 +127,126 @@ add_commands(struct facts *f, const ProtobufCMessage *m)
     return all != NULL;
 }
 
-// Limits and network of a sandbox that the call makes. If they cannot be made, the handler refuses the call with the same error.
+// The time limit of a cell has a field of its own; 0 is not the template's limit, but the one of RunCode.
+static void
+set_limits(struct facts *f, const struct limits *l, const ProtobufCMessage *m)
+{
+    f->limits = *l;
+    if (m->descriptor == &stockade__v1__run_code_request__descriptor)
+        f->limits.v[LIMIT_WALL_MS] = ((const Stockade__V1__RunCodeRequest *)m)->timeout_ms;
+    f->deed.limits = &f->limits;
+}
+
+// Limits and network of a sandbox that the call makes; unknown if it cannot be made.
 static void
 add_made(struct facts *f, const struct server *s, const struct call *c, const ProtobufCMessage *m)
 {
     struct err none;
-    const char *template = text_of(m, "template");
+    const char *template = text_of(m, "template"), *snapshot = text_of(m, "snapshot");
+    if (template[0] == '\0' && snapshot != NULL && snapshot[0] != '\0') {
+        const struct stored *kept = kept_find(s, call_tenant(c), snapshot, &none);
+        if (kept == NULL)
+            return;
+        template = kept->template;
+    }
     f->deed.template = template[0] != '\0' ? template : "default";
     if (convert_spec(s, call_tenant(c), template, message_of(m, "limits"), message_of(m, "network"),
                      &f->spec, &none) < 0)
         return;
-    f->deed.limits = &f->spec.limits;
+    set_limits(f, &f->spec.limits, m);
     f->deed.network = f->spec.network;
     f->deed.has_network = true;
 }
 
-// Those of an existing one, with what the call changes. The limits of a job are its own where it sets them.
-static void
-add_existing(struct facts *f, const struct server *s, const struct sandbox *box,
-             const ProtobufCMessage *m)
+static bool
+adds_to_batch(const ProtobufCMessage *m)
 {
-    struct limits own;
+    return m->descriptor == &stockade__v1__add_to_batch_request__descriptor;
+}
+
+static bool
+continues_batch(const ProtobufCMessage *m)
+{
+    return adds_to_batch(m) || (m->descriptor == &stockade__v1__run_batch_request__descriptor &&
+                                ((const Stockade__V1__RunBatchRequest *)m)->resume);
+}
+
+// 0 is no limit.
+static uint64_t
+higher(uint64_t a, uint64_t b)
+{
+    if (a == 0 || b == 0)
+        return 0;
+    return a > b ? a : b;
+}
+
+// Each job of a batch may set its own limits: the highest of each kind counts. Unknown if there is no such batch, or a job cannot
+// be.
+static void
+add_batch(struct facts *f, const struct server *s, const struct call *c, const ProtobufCMessage *m)
+{
+    struct batch_view v;
+    struct err none;
+    const struct batch *b = batch_find(s->batches, call_tenant(c), text_of(m, "key"), &none);
+    if (b == NULL)
+        return;
+    batch_view(b, &v);
+    f->deed.template = v.template;
+    f->deed.network = v.network;
+    f->deed.has_network = true;
+    f->limits = *v.limits;
+    const Stockade__V1__AddToBatchRequest *add =
+        adds_to_batch(m) ? (const Stockade__V1__AddToBatchRequest *)m : NULL;
+    for (size_t i = 0; add != NULL && i < add->n_jobs; i++) {
+        struct limits one;
+        if (batch_job_limits(b, add->jobs[i], &one, &none) < 0)
+            return;
+        for (int k = 0; k < LIMITS_N; k++)
+            f->limits.v[k] = i == 0 ? one.v[k] : higher(f->limits.v[k], one.v[k]);
+    }
+    f->deed.limits = &f->limits;
+}
+
+// The limits of a job in an existing sandbox, or of a copy of that.
+static void
+add_limits(struct facts *f, const struct server *s, const struct call *c, const struct sandbox *box,
+           const ProtobufCMessage *m)
+{
+    const struct limits_of_box of = {.own = &box->spec.limits,
+                                     .asked = &box->spec.asked,
+                                     .most = &box->spec.template->limits_max};
+    const char *process = text_of(m, "process_id");
+    struct limits asked, out = box->spec.limits;
+    struct err none;
+    const bool stays = m->descriptor != &stockade__v1__start_request__descriptor ||
+                       !((const Stockade__V1__StartRequest *)m)->foreground;
+    limits_from_message(message_of(m, "limits"), &asked);
+    if (process != NULL && process[0] != '\0') {
+        const struct job *j = job_find(s->jobs, call_tenant(c), process, &none);
+        if (j == NULL)
+            return;
+        out = *job_limits(j);
+    } else if (f->deed.makes) {
+        for (int i = 0; i < LIMITS_N; i++)
+            out.v[i] = asked.v[i] != 0 ? asked.v[i] : out.v[i];
+    } else if (limits_resolve_job(&of, &asked, stays, &out, &none) < 0) {
+        return;
+    }
+    set_limits(f, &out, m);
+}
+
+// Of an existing sandbox, with what the call changes.
+static void
+add_existing(struct facts *f, const struct server *s, const struct call *c,
+             const struct sandbox *box, const ProtobufCMessage *m)
+{
     struct err none;
     const Stockade__V1__NetworkPolicy *network = message_of(m, "network");
     f->deed.sandbox_id = box->id.id;
     f->deed.sandbox_name = box->spec.name;
     f->deed.template = box->spec.template->name;
-    limits_from_message(message_of(m, "limits"), &own);
-    for (int i = 0; i < LIMITS_N; i++)
-        f->limits.v[i] = own.v[i] != 0 ? own.v[i] : box->spec.limits.v[i];
     if (f->deed.runs || f->deed.makes)
-        f->deed.limits = &f->limits;
+        add_limits(f, s, c, box, m);
     f->deed.has_network = f->deed.runs || f->deed.makes || network != NULL;
     f->deed.network = box->net.wanted != NULL ? box->net.wanted : box->net.in_force;
     if (network != NULL && convert_network(s, box->spec.template, network, &f->network, &none) == 0)
@@ -166,10 +259,17 @@ gather(struct facts *f, const struct server *s, const struct call *c, const Prot
 {
     static const char *const harmless[] = {"SystemService/", "HealthService/", "ReflectionService/",
                                            "TokenService/ListSigningKeys", NULL};
-    static const char *const runs[] = {
-        "ProcessService/Run",  "ProcessService/Start",   "ProcessService/AddToBatch",
-        "ProcessService/Inp",  "CodeService/Run",        "CodeService/Create",
-        "CodeService/Restart", "TemplateService/Create", NULL};
+    static const char *const runs[] = {"ProcessService/Run",
+                                       "ProcessService/Start",
+                                       "ProcessService/AddToBatch",
+                                       "ProcessService/Inp",
+                                       "CodeService/Run",
+                                       "CodeService/Create",
+                                       "CodeService/Restart",
+                                       "CodeService/Restore",
+                                       "CodeService/Fork",
+                                       "TemplateService/Create",
+                                       NULL};
     static const char *const makes[] = {"SandboxService/Create", "SandboxService/Fork",
                                         "ProcessService/Run", NULL};
     static const char prefix[] = "/stockade.v1.";
@@ -179,22 +279,24 @@ gather(struct facts *f, const struct server *s, const struct call *c, const Prot
     f->deed.harmless = is_one_of(method, harmless);
     f->deed.runs = is_one_of(method, runs) && strcmp(method, "ProcessService/RunBatch") != 0;
     f->deed.makes = is_one_of(method, makes);
+    if (adds_to_batch(m) && ((const Stockade__V1__AddToBatchRequest *)m)->n_jobs == 0)
+        f->deed.runs = false; // it only confirms results
     if (f->deed.runs && !add_commands(f, m))
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "check the token: out of memory");
     // Ids of connections and transfers are known only to who began them, with a call that was allowed.
     f->deed.follows = text_of(m, "connection_id") != NULL || text_of(m, "transfer_id") != NULL;
     const struct sandbox *box = find_sandbox(s, c, m, method);
     const char *context = text_of(m, "context_id");
-    const char *snapshot = text_of(m, "snapshot");
     const bool in_context = context != NULL && context[0] != '\0';
-    if (box != NULL)
-        add_existing(f, s, box, m);
+    if (continues_batch(m))
+        add_batch(f, s, c, m);
+    else if (box != NULL)
+        add_existing(f, s, c, box, m);
     else if (!in_context && text_of(m, "template") != NULL &&
              (f->deed.makes || text_of(m, "name") == NULL))
         add_made(f, s, c, m);
-    if (box == NULL && snapshot != NULL && snapshot[0] != '\0')
-        f->deed.template = NULL; // that of the snapshot
     f->deed.makes = f->deed.makes || (box == NULL && f->deed.limits != NULL);
+    f->deed.unknown = (f->deed.runs || f->deed.makes) && f->deed.limits == NULL;
     return 0;
 }
 

@@ -257,7 +257,8 @@ batch_find(struct batches *all, const char *tenant, const char *key, struct err 
 void
 batch_view(const struct batch *b, struct batch_view *out)
 {
-    *out = (struct batch_view){b->key, b->accepted, b->results, b->window, b->parallel, b->last};
+    *out = (struct batch_view){b->key,     b->template, &b->box.limits, b->box.network, b->accepted,
+                               b->results, b->window,   b->parallel,    b->last};
 }
 
 // ---- jobs

@@ -24,6 +24,8 @@ struct Stockade__V1__BatchJob;
 struct batch;
 struct batches;
 struct job_result;
+struct limits;
+struct network;
 struct server;
 
 enum {
@@ -45,9 +47,11 @@ struct batch_spec {
     bool recycles;
 };
 
-// What a batch looks like to the call that follows it.
+// What a batch looks like to others. Everything in it is borrowed.
 struct batch_view {
-    const char *key;
+    const char *key, *template;
+    const struct limits *limits;   // of jobs that set none
+    const struct network *network; // of its sandboxes; NULL: none
     uint64_t accepted, results;
     uint32_t window, parallel;
     bool last;
@@ -91,6 +95,10 @@ int batch_open(struct batches *all, const char *tenant, struct batch_spec *spec,
 // Finds a batch of the caller. NOT_FOUND otherwise.
 struct batch *batch_find(struct batches *all, const char *tenant, const char *key, struct err *e);
 void batch_view(const struct batch *b, struct batch_view *out);
+
+// The limits that this job would have. INVALID_ARGUMENT as of batch_add().
+int batch_job_limits(const struct batch *b, const struct Stockade__V1__BatchJob *m,
+                     struct limits *out, struct err *e);
 
 // Accepts the first of n jobs for which there is room; jobs that it has are skipped. INVALID_ARGUMENT: one is wrong, and
 // none was accepted; OUT_OF_RANGE: `first` is not the next number; DEADLINE_EXCEEDED, UNAVAILABLE: no more jobs.

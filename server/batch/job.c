@@ -240,6 +240,14 @@ resolve(const struct batch *b, const Stockade__V1__BatchJob *m, struct limits *a
 }
 
 int
+batch_job_limits(const struct batch *b, const Stockade__V1__BatchJob *m, struct limits *out,
+                 struct err *e)
+{
+    struct limits asked;
+    return resolve(b, m, &asked, out, e);
+}
+
+int
 batch_job_check(const struct batch *b, const Stockade__V1__BatchJob *m, struct err *e)
 {
     struct limits asked;

@@ -8,11 +8,21 @@ import os
 import subprocess
 import sys
 
+import sp
 from broker import Broker, binary
 from runner import check, run_cases, until
 from slowness import scaled
 
-CONFIG = "access: {audience: here, failures_per_minute: 100000}\n"
+sp.load("proto/gen/descriptor_set.bin")
+PROCESS, PERMISSION_DENIED = "/stockade.v1.ProcessService/", 7
+CONFIG = """
+access: {audience: here, failures_per_minute: 100000}
+quotas: {kept_bytes_per_caller: 64M}
+limits_max: {disk: 256M, memory: 512M}
+templates:
+  - {name: default, limits: {memory: 64M}}
+  - {name: wide, pool: 0, limits: {memory: 256M}, network: {mode: allowlist, outbound: [192.0.2.0/24]}}
+"""
 
 
 def stockade(b, *args, token=None, address=None, text=None):
@@ -148,6 +158,80 @@ def limits_and_network_count_for_what_will_be_in_force(b):
     allowed(stockade(b, "rm", box, token=full))
 
 
+def a_batch_that_is_wider_than_the_token_gets_no_jobs(b):
+    full = mint(b)
+    client = sp.Client(b.address, timeout=scaled(60))
+    limits = {"memory_bytes": 64 << 20, "wall_ms": 5000}
+
+    def begin(key, token=full, **fields):
+        fields.setdefault("network", {"mode": 1})
+        stream = client.begin(PROCESS + "RunBatch", {"key": key, **fields}, {"authorization": f"Bearer {token}"}, credit=1000)
+        check(client.recv(stream).kind != sp.END, f"{key}: it begins")
+
+    def add(key, token, *args, first=0, **job):
+        job = {"command": {"args": list(args) or ["true"]}, **job}
+        return PROCESS + "AddToBatch", {"key": key, "first": first, "jobs": [job]}, {"authorization": f"Bearer {token}"}
+
+    def denied(caveat, method, *request):
+        failed = client.fails(method, *request)
+        check(failed.code == PERMISSION_DENIED and failed.reason == "CAVEAT", f"{caveat}: {failed}")
+        check(failed.details["ErrorInfo"].metadata["subject"] == caveat, f"{caveat}: {failed.details}")
+
+    begin("wide", limits={"memory_bytes": 256 << 20, "wall_ms": 5000})
+    begin("slow", limits={"memory_bytes": 64 << 20})
+    begin("out", limits=limits, network={"mode": 2, "outbound": [{"cidr": "1.1.1.1"}]})
+    begin("narrow", limits=limits)
+    small, closed = narrow(b, full, "--memory", "128M", "--timeout", "10s"), narrow(b, full, "--network", "none")
+    for key in ("wide", "slow"):
+        denied("limits", *add(key, small))
+        denied("limits", PROCESS + "RunBatch", {"key": key, "resume": True}, {"authorization": f"Bearer {small}"})
+    denied("limits", *add("nothing", small))  # a batch that is made later may be wide
+    denied("limits", *add("narrow", small, limits={"memory_bytes": 256 << 20}))
+    denied("limits", *add("narrow", small, limits={"wall_ms": 11000}))
+    denied("network", *add("out", closed))
+    denied("network", PROCESS + "RunBatch", {"key": "out", "resume": True}, {"authorization": f"Bearer {closed}"})
+    denied("network", *add("nothing", closed))
+    denied("templates", *add("narrow", narrow(b, full, "--templates", "nothing")))
+    denied("sandboxes", *add("narrow", narrow(b, full, "--sandboxes", "box")))
+    denied("tools", *add("narrow", narrow(b, full, "--tool", "true"), "id"))
+    both = narrow(b, small, "--network", "none", "--templates", "default", "--tool", "true")
+    check(client.unary(*add("narrow", both)).accepted == 1, "within all of it")
+    check(client.unary(*add("narrow", both, limits={"memory_bytes": 128 << 20, "wall_ms": 10000}, first=1)).accepted == 2, "exactly")
+    check(client.unary(*add("out", small)).accepted == 1, "it says nothing about the network")
+    client.close()
+
+
+def a_time_limit_counts_for_what_stays_and_for_cells(b):
+    full = mint(b)
+    token = narrow(b, full, "--timeout", "10s")
+    box = allowed(stockade(b, "create", token=full)).strip()
+    start = PROCESS + "Start", {"sandbox_id": box, "command": {"args": ["sleep", "60"]}}
+    client = sp.Client(b.address, timeout=scaled(60))
+    failed = client.fails(*start, {"authorization": f"Bearer {token}"})  # a process that stays has no time limit
+    check(failed.reason == "CAVEAT", f"{failed}")
+    client.close()
+    refused(stockade(b, "code", "-", token=token, text="print(1)"), "wall_ms")
+    refused(stockade(b, "code", "--timeout", "11s", "-", token=token, text="print(1)"), "wall_ms")
+    check("ok" in allowed(stockade(b, "code", "--timeout", "9s", "-", token=token, text="print('ok')")), "a cell within it")
+    allowed(stockade(b, "exec", "--timeout", "9s", box, "--", "true", token=token))
+    allowed(stockade(b, "rm", box, token=full))
+
+
+def a_sandbox_from_a_snapshot_has_the_template_of_the_snapshot(b):
+    full = mint(b)
+    box = allowed(stockade(b, "create", "--template", "wide", token=full)).strip()
+    kept = allowed(stockade(b, "snapshot", "create", "--keep", box, "saved", token=full))
+    create = "/stockade.v1.SandboxService/Create", {"snapshot": "saved"}
+    client = sp.Client(b.address, timeout=scaled(60))
+    for options in (["--templates", "default"], ["--network", "none"], ["--memory", "128M"]):
+        failed = client.fails(*create, {"authorization": f"Bearer {narrow(b, full, *options)}"})
+        check(failed.reason == "CAVEAT", f"{options}: {failed} {kept}")
+    made = client.unary(*create, {"authorization": f"Bearer {narrow(b, full, '--templates', 'wide')}"}).sandbox.id
+    client.close()
+    for one in (made, box):
+        allowed(stockade(b, "rm", one, token=full))
+
+
 def a_token_is_used_as_often_as_it_says_also_after_kill_9(b):
     token = mint(b, "--uses", "3", "--ttl", "1h")
     child = narrow(b, token, "--uses", "1", "--ttl", "1h")
@@ -212,7 +296,9 @@ def main():
         status = run_cases([a_token_has_at_most_the_rights_of_its_maker, a_changed_token_is_refused, time_and_audience_count,
                             methods_and_rights_only_narrow, a_token_for_one_sandbox_sees_no_other,
                             templates_count_for_new_and_for_existing_sandboxes, only_the_tools_of_a_token_run,
-                            limits_and_network_count_for_what_will_be_in_force, a_token_is_used_as_often_as_it_says_also_after_kill_9,
+                            limits_and_network_count_for_what_will_be_in_force,
+                            a_batch_that_is_wider_than_the_token_gets_no_jobs, a_time_limit_counts_for_what_stays_and_for_cells,
+                            a_sandbox_from_a_snapshot_has_the_template_of_the_snapshot, a_token_is_used_as_often_as_it_says_also_after_kill_9,
                             a_revoked_block_ends_all_that_was_made_from_it, a_key_that_was_replaced_verifies_until_its_overlap_ends,
                             a_sealed_token_cannot_be_narrowed], lambda case: case(b))
     sys.exit(status)
