@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import stockade
-from stockade import aio, batches, code, errors, events, limits, network, requests
+from stockade import aio, batches, code, errors, events, limits, network, requests, tokens
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -204,6 +204,17 @@ def show_errors() -> None:
         print(f"- `{field}`: {getattr(stockade.CallError, field).__doc__}")
 
 
+def show_tokens() -> None:
+    """Print what capability tokens need, which is a module of its own."""
+    print("## Capability tokens\n\n" + prose(tokens.__doc__) + "\n")
+    for thing in (tokens.attenuate, tokens.seal, tokens.inspect, tokens.verify):
+        name = thing.__name__
+        print(f"### tokens.{name}\n\n```python\n{name}{signature(thing)}\n```\n")
+        print(prose(thing.__doc__) + "\n")
+    for kind in (tokens.Tool, tokens.TokenInfo, tokens.TokenError):
+        show_class(kind, f"tokens.{kind.__name__}")
+
+
 def main() -> None:
     """Print everything."""
     print(
@@ -221,6 +232,7 @@ def main() -> None:
                 print(f"### {name}\n\n```python\n{name}{signature(thing)}\n```\n")
                 print(prose(thing.__doc__) + "\n")
     show_types()
+    show_tokens()
     show_errors()
     print("\n## asyncio\n\n" + prose(aio.__doc__))
 

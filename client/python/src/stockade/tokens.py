@@ -223,7 +223,8 @@ def attenuate(
     ``tools``       programs that jobs may run
     ``limits``      the highest, such as ``{"memory_bytes": 1 << 28}``
     ``uses``        number of calls; needs ``expires`` here or in an earlier block
-    ``not_before``, ``expires``  seconds since 1970
+    ``not_before``  seconds since 1970 from which it is valid
+    ``expires``     seconds since 1970 until which it is valid
 
     Raises ``TokenError``.
     """
