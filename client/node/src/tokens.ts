@@ -18,8 +18,8 @@ const PRIVATE = Buffer.from("302e020100300506032b657004220420", "hex");
 const PUBLIC = Buffer.from("302a300506032b6570032100", "hex");
 
 /**
- * A text is no valid token, or cannot be narrowed as requested. `reason` is "TOKEN_FORM", "TOKEN_WIDER", "TOKEN_SIGNATURE" or
- * "TOKEN_SEALED".
+ * A text is no valid token, or cannot be narrowed as requested. `reason` is "TOKEN_FORM", "TOKEN_WIDER",
+ * "TOKEN_SIGNATURE" or "TOKEN_SEALED".
  */
 export class TokenError extends UnauthenticatedError {
   constructor(reason: string, text: string) {
@@ -225,7 +225,7 @@ function caveatsOf(c: TokenCaveats): Caveat[] {
   if (c.expires !== undefined) {
     all.push({ case: "expiresMs", value: BigInt(c.expires.getTime()) });
   }
-  return all.map((caveat) => create(CaveatSchema, { caveat } as Parameters<typeof create<typeof CaveatSchema>>[1]));
+  return all.map((caveat) => create(CaveatSchema, { caveat }));
 }
 
 function open(text: string): Parsed {
@@ -274,8 +274,8 @@ export function inspectToken(text: string): TokenInfo {
 }
 
 /**
- * Checks all signatures with the public key of the broker that made the token, as `stockade token keys` shows it. Time and
- * other caveats are not checked. Throws TokenError.
+ * Checks all signatures with the public key of the broker that made the token, as `stockade token keys` shows it. Time
+ * and other caveats are not checked. Throws TokenError.
  */
 export function verifyToken(text: string, key: Uint8Array): TokenInfo {
   const { token } = read(text);

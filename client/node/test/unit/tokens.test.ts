@@ -14,7 +14,8 @@ interface Vector {
 }
 
 const source = process.env["STOCKADE_SOURCE"] ?? "../..";
-const file = JSON.parse(readFileSync(`${source}/tests/vectors/tokens.json`, "utf8")) as { key: string; tokens: Vector[] };
+const path = `${source}/tests/vectors/tokens.json`;
+const file = JSON.parse(readFileSync(path, "utf8")) as { key: string; tokens: Vector[] };
 const key = Buffer.from(file.key, "hex");
 const good = file.tokens.find((t) => t.name === "three blocks")?.token ?? "";
 
@@ -31,7 +32,8 @@ function reasonOf(text: string): string | null {
 for (const vector of file.tokens) {
   test(`vector: ${vector.name}`, () => {
     const reason = reasonOf(vector.token);
-    assert.ok(vector.reason === "ANY" ? reason !== null : reason === vector.reason, `${vector.name}: ${String(reason)}`);
+    const right = vector.reason === "ANY" ? reason !== null : reason === vector.reason;
+    assert.ok(right, `${vector.name}: ${String(reason)}`);
     if (vector.reason === null) {
       assert.deepEqual(inspectToken(vector.token).blockIds, vector.block_ids);
       assert.equal(inspectToken(vector.token).tenant, vector.tenant);
@@ -40,7 +42,8 @@ for (const vector of file.tokens) {
 }
 
 test("a narrower token is valid and says so", () => {
-  const narrow = attenuateToken(good, { uses: 1, expires: new Date(2e12), tools: [{ program: "git", args: ["clone", "*"] }] });
+  const tools = [{ program: "git", args: ["clone", "*"] }];
+  const narrow = attenuateToken(good, { uses: 1, expires: new Date(2e12), tools });
   const info = verifyToken(narrow, key);
   assert.equal(info.blocks.length, 4);
   assert.deepEqual(
