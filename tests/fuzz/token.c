@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A token from anywhere: it is read, or refused with a reason; and it is never valid for a key that did not sign it.
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,15 +30,16 @@ try(const char *text)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    const int variant = sodium_base64_VARIANT_URLSAFE_NO_PADDING;
+    const size_t prefix = sizeof TOKEN_PREFIX - 1, n = sodium_base64_encoded_len(size, variant);
     char *text = calloc(1, size + 1);
-    char *encoded =
-        calloc(1, 5 + sodium_base64_encoded_len(size, sodium_base64_VARIANT_URLSAFE_NO_PADDING));
+    char *encoded = calloc(1, prefix + n);
+    if (text == NULL || encoded == NULL)
+        abort();
     if (size > 0)
         memcpy(text, data, size);
-    memcpy(encoded, TOKEN_PREFIX, 5);
-    (void)sodium_bin2base64(
-        encoded + 5, sodium_base64_encoded_len(size, sodium_base64_VARIANT_URLSAFE_NO_PADDING),
-        data, size, sodium_base64_VARIANT_URLSAFE_NO_PADDING);
+    (void)snprintf(encoded, prefix + n, "%s", TOKEN_PREFIX);
+    (void)sodium_bin2base64(encoded + prefix, n, data, size, variant);
     try(text);
     try(encoded);
     free(text);
