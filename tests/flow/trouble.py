@@ -205,7 +205,7 @@ def what_is_never_there_is_refused(b):
     check(b"new-refusal\n" in r.stderr, r.stderr)
     expect(b.cli("anomalies", "--rule", "fork-storm"), 0, b"")
     for args in (("anomalies",), ("events",), ("top", "--once")):
-        expect(b.cli(*args, "--tenant", "bob"), 1, b"", b"there is no tenant bob")
+        expect(b.cli(*args, "--tenant", "Bob"), 2, b"", b"'Bob' must be a tenant, such as uid:1000, or * for all")
         expect(b.cli(*args, "--tenant", "uid:4000000000"), 0)
         expect(b.stranger(*args, "--tenant", "uid:0"), 77, b"", b"uid:54321 may see only its own sandboxes")
     expect(b.cli("anomalies", "--rules", "--template", "nosuch"), 1, b"", b"hint: 'stockade info' lists them")
@@ -290,7 +290,7 @@ def options_without_an_effect_are_refused(b):
 
 def a_token_of_the_environment_is_named(b):
     env = dict(os.environ, STOCKADE_TOKEN="x")
-    expect(b.cli("ls", env=env), 77, b"", b"hint: unset STOCKADE_TOKEN\n")
+    expect(b.cli("ls", env=env), 77, b"", b"option: --token-file\n  hint: 'stockade help key' describes keys\n")
 
 
 def a_number_of_an_event_to_come_has_a_hint(b):
