@@ -62,8 +62,8 @@ static __always_inline int flow_verdict(const struct bpf_sandbox *box, struct ne
                                         __u8 protocol)
 {
     struct target t = {.port = f->port, .protocol = f->protocol, .family = f->family};
-    __u32 rule;
-    __u32 index;
+    __u32 rule = NO_RULE;
+    __u32 index = 0;
     if (f->protocol != protocol)
         return NET_PACKET;
     __builtin_memcpy(t.ip, f->address, sizeof t.ip);

@@ -54,12 +54,14 @@ __noinline __u32 relay_local_bits(__u32 a, __u32 b, __u32 c, __u32 d)
     return net_range_bits_of(w, NET_LOCAL, 128) + net_range_bits_of(w, NET_METADATA, 128);
 }
 
-static __always_inline bool port_named(const struct net_named_ports *n, const struct goal *g)
+__noinline int relay_port_named(const struct net_named_ports *n, __u32 port, __u32 protocol)
 {
+    if (!n)
+        return false;
     for (__u32 i = 0; i < NET_NAMED_PORTS; i++) {
         const struct net_ports *p = &n->ports[i];
-        if (i < n->n && g->port >= p->first && g->port <= p->last &&
-            (p->protocol == 0 || p->protocol == g->protocol))
+        if (i < n->n && port >= p->first && port <= p->last &&
+            (p->protocol == 0 || p->protocol == protocol))
             return true;
     }
     return n->n == 0;
@@ -75,7 +77,7 @@ static __always_inline bool is_named(const struct net_words *to, const struct go
         const struct net_named_ports *n = bpf_map_lookup_elem(&named, &key);
         if (!n || n->bits < bits || n->bits > 128)
             return false;
-        if (port_named(n, g))
+        if (relay_port_named(n, g->port, g->protocol))
             return true;
         key.prefixlen = n->bits - 1; // the next shorter prefix
     }

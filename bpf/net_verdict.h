@@ -214,11 +214,14 @@ static __always_inline int is_own(const struct target *t)
     return bpf_map_lookup_elem(&own, ip) ? 1 : 0;
 }
 
-// The policy's verdict on a destination outside. `index`: of a synthetic name + 1; 0 for others.
-static __noinline int policy_verdict(const struct bpf_sandbox *box, const struct target *t,
-                                     __u32 *rule, __u32 *index)
+// The policy's verdict on a destination outside. `index`: of a synthetic name + 1; 0 for others. Global like
+// special_bits(), so no argument is uninitialized or NULL.
+__noinline int policy_verdict(const struct bpf_sandbox *box, const struct target *t, __u32 *rule,
+                              __u32 *index)
 {
     __u32 number;
+    if (!box || !t || !rule || !index)
+        return NET_NO_RULE;
     *rule = NO_RULE;
     *index = 0;
     if (box->mode != NET_ALLOWLIST && box->mode != NET_OPEN)

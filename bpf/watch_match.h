@@ -20,29 +20,34 @@ struct path_scan {
     __u32 from;
     __u32 length;         // of the component
     __u32 second, digits; // bools
-    __u32 found;
-    __u32 rule;
-    __s32 result; // of the call
-    bool last;    // component
+    __u32 found;          // the rule's number + 1
+    __s32 result;         // of the call
+    bool last;            // component
 };
 
-static __always_inline void path_compare(struct path_scan *s, __u64 hash)
+// The number + 1 of the rule that this hash stands for, after a call with this result; 0: none. last: of a whole path,
+// or of its end. Global, so the verifier checks it once.
+__noinline int path_rule(__u64 hash, __s32 result, __u32 last)
 {
+    bool missing = result == -ENOENT || result == -ENOTDIR;
+    bool denied = result == -EACCES || result == -EPERM;
 #pragma unroll
     for (__u32 i = 0; i < WATCH_SENSITIVE_PROBES; i++) {
         __u32 at = watch_sensitive_slot(hash, i);
         struct watch_sensitive *known = bpf_map_lookup_elem(&sensitive, &at);
-        if (!known || known->hash != hash || s->found)
-            continue;
-        bool missing = s->result == -ENOENT || s->result == -ENOTDIR;
-        bool denied = s->result == -EACCES || s->result == -EPERM;
-        if ((known->when & WATCH_WHEN_THERE && missing) ||
+        if (!known || known->hash != hash || (known->when & WATCH_WHEN_THERE && missing) ||
             (known->when & WATCH_WHEN_DENIED && !denied) ||
-            (known->when & WATCH_WHEN_LAST && !s->last))
+            (known->when & WATCH_WHEN_LAST && !last))
             continue;
-        s->found = 1;
-        s->rule = known->rule;
+        return (int)known->rule + 1;
     }
+    return 0;
+}
+
+static __always_inline void path_compare(struct path_scan *s, __u64 hash)
+{
+    if (s->found == 0)
+        s->found = (__u32)path_rule(hash, s->result, s->last);
 }
 
 static __always_inline void path_component_ends(struct path_scan *s)
@@ -95,10 +100,11 @@ __noinline int path_match(__s32 result)
                           .length = unknown_zero,
                           .second = unknown_zero,
                           .digits = unknown_zero + 1,
+                          .found = unknown_zero,
                           .result = result};
     if (!s.s)
         return 0;
     s.from = s.s->at;
     bpf_loop(FULL_MAX + 1, path_byte, &s, 0);
-    return s.found ? (int)s.rule + 1 : 0;
+    return (int)s.found;
 }

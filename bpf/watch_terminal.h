@@ -183,19 +183,17 @@ static __noinline int report_terminal(struct terminal *t, __u64 other)
     return 1;
 }
 
-// A call whose descriptor may be a master side.
-static __noinline int look_at_terminal(struct pt_regs *regs, __u32 call,
-                                       struct watch_account *account)
+// A call of the sandbox whose descriptor may be a master side. Global, so the verifier checks it once.
+__noinline int look_at_terminal(__s32 fd, __u32 slot, __u32 generation)
 {
     struct task_struct *task = bpf_get_current_task_btf();
-    __u64 fd = call == __NR_sendfile ? argument(regs, 1) : argument(regs, 0);
-    __u64 file = file_of(task, (__s32)fd);
-    if (!account || !file || device_of(file) != DEVICE_PTMX)
+    __u64 file = file_of(task, fd);
+    if (!file || device_of(file) != DEVICE_PTMX)
         return 0;
     __u64 end = (__u64)terminal_of(file);
     struct terminal *t = bpf_map_lookup_elem(&terminals, &end);
     __u64 now = bpf_ktime_get_ns();
-    if (!t || t->slot != account->slot || t->generation != account->generation || now < t->next_ns)
+    if (!t || t->slot != slot || t->generation != generation || now < t->next_ns)
         return 0;
     t->next_ns = now + TERMINAL_LOOK_NS;
     if (!talks_to_outside(task))
