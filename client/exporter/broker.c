@@ -19,7 +19,6 @@ enum {
     AGAIN_MIN_MS = 100, // from a failure until the events are requested again
     AGAIN_MAX_MS = 5000,
     TURNS_MAX = 64, // of the pump, in one turn of the loop
-    INSTANCE_BYTES = 17,
 };
 
 struct broker {
@@ -27,7 +26,7 @@ struct broker {
     struct stockade *s;
     uv_poll_t poll;
     uv_timer_t again; // events
-    bool closing, pumping;
+    bool closing, pumping, rewinding;
     struct broker_numbers numbers;
 
     struct broker_waiter *waiting;
@@ -38,9 +37,10 @@ struct broker {
 
     const struct broker_events *events;
     uint64_t again_ms;
-    bool lost; // a subscription has ended: the next one begins with what the broker kept
+    bool lost;            // a subscription has ended: the next one begins with what the broker kept
+    uint64_t events_call; // 0: none
     uint64_t next_sequence;
-    char instance[INSTANCE_BYTES];
+    char instance[BROKER_INSTANCE];
 };
 
 static int
@@ -189,8 +189,7 @@ static int
 on_event(void *cookie, const struct stockade_event *event)
 {
     struct broker *b = cookie;
-    if (b->events->on_event != NULL && b->events->on_event(b->events->cookie, event) < 0)
-        return -1; // ends the subscription; the next one begins with this event
+    b->events->on_event(b->events->cookie, event);
     b->numbers.events++;
     b->again_ms = AGAIN_MIN_MS;
     b->next_sequence = event->sequence + 1;
@@ -203,11 +202,9 @@ on_gap(void *cookie, uint64_t from, uint64_t to, uint64_t count, const char *rea
 {
     struct broker *b = cookie;
     (void)from;
-    (void)to;
     b->numbers.gaps++;
     b->numbers.missed += count;
-    if (b->events->on_gap != NULL)
-        b->events->on_gap(b->events->cookie, count, reason);
+    b->events->on_gap(b->events->cookie, to, count, reason);
     return 0;
 }
 
@@ -231,11 +228,26 @@ again_later(struct broker *b)
 static void
 on_events_end(void *cookie, const struct stockade_end *end)
 {
+    struct broker *b = cookie;
     (void)end;
-    again_later(cookie);
+    b->events_call = 0;
+    if (b->rewinding && !b->closing) {
+        b->rewinding = false;
+        (void)uv_timer_start(&b->again, on_again, 0, 0);
+        return;
+    }
+    again_later(b);
 }
 
-// Continues after the last event that came; the broker reports what is missing.
+void
+broker_rewind(struct broker *b)
+{
+    struct stockade_error e;
+    if (b->events_call != 0 && !b->closing)
+        b->rewinding = stockade_cancel(b->s, b->events_call, &e) == 0;
+}
+
+// Continues after the last event that was taken; the broker reports what is missing.
 static void
 begin_events(struct broker *b)
 {
@@ -244,13 +256,14 @@ begin_events(struct broker *b)
     o.tenant = "*";
     o.kinds = b->events->kinds;
     o.kinds_n = b->events->kinds_n;
+    (void)b->events->position(b->events->cookie, b->instance, &b->next_sequence);
     o.from_sequence = b->next_sequence != 0 ? b->next_sequence : b->lost ? 1 : 0;
-    o.instance = b->next_sequence != 0 ? b->instance : NULL;
+    o.instance = b->next_sequence != 0 && b->instance[0] != '\0' ? b->instance : NULL;
     const struct stockade_event_handlers h = {on_event, on_gap, b};
     struct stockade_async a = STOCKADE_ASYNC_INIT;
     a.on_end = on_events_end;
     a.cookie = b;
-    if (stockade_begin_events(b->s, &o, &h, &a, NULL, &e) < 0)
+    if (stockade_begin_events(b->s, &o, &h, &a, &b->events_call, &e) < 0)
         again_later(b);
 }
 
@@ -293,10 +306,6 @@ broker_new(uv_loop_t *loop, const char *address, const struct broker_events *eve
     if (watch(b, e) < 0) {
         stockade_close(b->s);
         return NULL;
-    }
-    if (events != NULL && events->instance != NULL && events->instance[0] != '\0') {
-        b->next_sequence = events->sequence + 1;
-        (void)snprintf(b->instance, sizeof b->instance, "%s", events->instance);
     }
     if (events != NULL)
         begin_events(b);

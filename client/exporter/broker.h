@@ -16,17 +16,18 @@
 
 struct broker;
 
-// What the exporter does with events. Functions may be NULL.
+enum { BROKER_INSTANCE = 17 };
+
+// What the exporter does with events.
 struct broker_events {
-    // Negative: it could not be taken, and is requested again later.
-    int (*on_event)(void *cookie, const struct stockade_event *event);
-    // Events that are missing; count 0: unknown.
-    void (*on_gap)(void *cookie, uint64_t count, const char *reason);
+    void (*on_event)(void *cookie, const struct stockade_event *event);
+    // Events that are missing, up to this one; to 0: to the end of an earlier run of the broker; count 0: unknown.
+    void (*on_gap)(void *cookie, uint64_t to, uint64_t count, const char *reason);
+    // The event to begin with, and the run of the broker that it belongs to; "": the current one. False: unknown, so with the
+    // event behind the last one that came.
+    bool (*position)(void *cookie, char instance[BROKER_INSTANCE], uint64_t *next);
     const char *const *kinds; // only these
     size_t kinds_n;           // 0: all
-    // The last event that is known from an earlier start, by the run of the broker; instance "": none.
-    const char *instance;
-    uint64_t sequence;
     void *cookie;
 };
 
@@ -45,6 +46,9 @@ struct broker *broker_new(uv_loop_t *loop, const char *address, const struct bro
 // called with NULL.
 void broker_close(struct broker *b);
 void broker_free(struct broker *b);
+
+// Requests the events again, from events.position on. Not inside a callback.
+void broker_rewind(struct broker *b);
 
 // One who waits for metrics. Embedded in its owner.
 struct broker_waiter {

@@ -10,6 +10,10 @@
 #include "proto/config_read.h"
 #include "proto/host_port.h"
 #include "client/stockade.h"
+#include "queue.h"
+
+enum { TIMEOUT_MAX_MS = 600000 };
+#define QUEUE_MAX (UINT64_C(16) << 30)
 
 // ---- Readers
 
@@ -50,7 +54,54 @@ read_severity(const struct config_reader *r, const struct config_key *k, struct 
     return err;
 }
 
+// Credentials in it would be in `ps`, in logs and in this file.
+static int
+read_url(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
+{
+    const char *host = n->kind != YAML_TEXT                   ? NULL
+                       : strncmp(n->text, "http://", 7) == 0  ? n->text + 7
+                       : strncmp(n->text, "https://", 8) == 0 ? n->text + 8
+                                                              : NULL;
+    if (host == NULL || host[0] == '\0' || host[strcspn(host, " \t\"<>")] != '\0')
+        return config_fail(r, n, "must be a URL, such as https://collector.example:4318");
+    if (memchr(host, '@', strcspn(host, "/?#")) != NULL)
+        return config_fail(r, n, "must not have a user or a password: see headers_file");
+    return config_read_text(r, k, n, to);
+}
+
+static int
+read_compression(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+                 void *to)
+{
+    static const char *const words[] = {"none", "gzip", NULL};
+    uint32_t i = 0;
+    int err = config_word(r, n, words, &i);
+    if (err == 0)
+        config_store(k, to, i);
+    return err;
+}
+
 // ---- Keys
+
+static const struct config_key target_keys[] = {
+    {"url", read_url, AT(target_settings, post.url), 0, 0, NULL},
+    {"headers_file", config_read_path, AT(target_settings, post.headers_file), 0, 0, NULL},
+    {"ca_file", config_read_path, AT(target_settings, post.ca_file), 0, 0, NULL},
+    {"certificate_file", config_read_path, AT(target_settings, post.certificate_file), 0, 0, NULL},
+    {"key_file", config_read_path, AT(target_settings, post.key_file), 0, 0, NULL},
+    {"timeout", config_read_ms, AT(target_settings, post.timeout_ms), 100, TIMEOUT_MAX_MS, NULL},
+    {"compression", read_compression, AT(target_settings, post.gzip), 0, 0, NULL},
+    {"queue", config_read_size, AT(target_settings, queue_bytes), QUEUE_BYTES_MIN, QUEUE_MAX, NULL},
+    {0},
+};
+
+// A receiver.
+static int
+read_target(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+            void *to)
+{
+    return config_read_map(r, target_keys, n, config_field(k, to));
+}
 
 static const struct config_key prometheus_keys[] = {
     {"listen", read_listen, AT(exporter_config, prometheus.listen), 0, 0, NULL},
@@ -64,14 +115,23 @@ static const struct config_key ocsf_keys[] = {
     {"size", config_read_size, AT(exporter_config, ocsf.size_max), 65536, UINT64_C(1) << 40, NULL},
     {"keep", config_read_count, AT(exporter_config, ocsf.keep), 0, 1000, NULL},
     {"severity", read_severity, AT(exporter_config, ocsf.severity), 0, 0, NULL},
+    {"stdout", config_read_bool, AT(exporter_config, ocsf.to_stdout), 0, 0, NULL},
+    {"http", read_target, AT(exporter_config, ocsf.http), 0, 0, NULL},
     {0},
 };
 static const struct config_key top_keys[] = {
     {"broker", read_broker, AT(exporter_config, broker), 0, 0, NULL},
+    {"state", config_read_path, AT(exporter_config, state), 0, 0, NULL},
     SECTION("prometheus", prometheus_keys),
     SECTION("ocsf", ocsf_keys),
     {0},
 };
+
+#define TARGET_DEFAULT                                                                             \
+    {                                                                                              \
+        .post = {.timeout_ms = 10000}, .queue_bytes = UINT64_C(64) << 20,                          \
+        .severity = STOCKADE_SEVERITY_INFO                                                         \
+    }
 
 void
 exporter_config_default(struct exporter_config *c)
@@ -81,7 +141,11 @@ exporter_config_default(struct exporter_config *c)
                        .connections = 64,
                        .timeout_ms = 10000,
                        .exemplars = true},
-        .ocsf = {.size_max = UINT64_C(100) << 20, .keep = 5, .severity = STOCKADE_SEVERITY_INFO},
+        .state = "/var/lib/stockade-exporter",
+        .ocsf = {.size_max = UINT64_C(100) << 20,
+                 .keep = 5,
+                 .severity = STOCKADE_SEVERITY_INFO,
+                 .http = TARGET_DEFAULT},
     };
 }
 

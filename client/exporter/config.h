@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The configuration of the exporter: a YAML file, read by the same rules as the broker's (proto/config_read.h). Unknown and
-// duplicate keys, wrong types and values out of range are errors with line and column.
+// duplicate keys, wrong types and values out of range are errors with line and column. It has no secrets: they stand in files
+// that it names (headers_file.h).
 #pragma once
 
 #include <stdbool.h>
@@ -8,6 +9,7 @@
 #include <stdint.h>
 
 #include "proto/err.h"
+#include "post.h"
 
 #define EXPORTER_CONFIG_DEFAULT "/etc/stockade/exporter.yaml"
 
@@ -20,16 +22,27 @@ struct prometheus_settings {
     bool exemplars;
 };
 
-// Events as lines of OCSF (lines.h).
+// A receiver over HTTP, with a queue on disk in front of it.
+struct target_settings {
+    struct post_settings post; // url "": none
+    uint64_t queue_bytes;
+    uint32_t severity;                   // at least: enum stockade_severity
+    char secret_file[EXPORTER_TEXT_MAX]; // key of the signature; "": none
+};
+
+// Events as OCSF.
 struct ocsf_settings {
-    char file[EXPORTER_TEXT_MAX]; // "": none
+    char file[EXPORTER_TEXT_MAX]; // "": none (lines.h)
     uint64_t size_max;            // bytes
     uint32_t keep;
     uint32_t severity; // at least: enum stockade_severity
+    bool to_stdout;
+    struct target_settings http;
 };
 
 struct exporter_config {
     char broker[EXPORTER_TEXT_MAX]; // address; "": the default of libstockade
+    char state[EXPORTER_TEXT_MAX];  // folder of the queues
     struct prometheus_settings prometheus;
     struct ocsf_settings ocsf;
 };

@@ -4,9 +4,10 @@
 //
 //   broker.c  --MetricsService.Get-->  scrape.c  --client/exposition.c-->  http.c    Prometheus
 //             --events------------->   exemplars.c
-//                                      ocsf.c  -->  lines.c                                 file
+//                                      sinks.c  --ocsf.c-->  lines.c, line_stream.c         file, stdout
+//                                               --...----->  queue.c --> delivery.c, post.c HTTP
 //
-// One thread, one loop (libuv).
+// One thread, one loop (libuv); libcurl resolves names in threads of its own.
 #pragma once
 
 #include <stdbool.h>
@@ -17,7 +18,7 @@
 #include "config.h"
 #include "exemplars.h"
 #include "http.h"
-#include "lines.h"
+#include "outputs.h"
 
 struct exporter {
     uv_loop_t loop;
@@ -26,8 +27,9 @@ struct exporter {
     struct broker_events events;
     struct http *http; // NULL: none
     struct exemplars exemplars;
-    bool has_lines;
-    struct lines lines;      // OCSF
+    char last_instance[BROKER_INSTANCE]; // the last event that came
+    uint64_t last_sequence;
+    struct outputs outputs;
     uint64_t scrapes_failed; // the broker did not answer
 };
 

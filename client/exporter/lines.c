@@ -11,72 +11,28 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "position.h"
 
-enum {
-    NAME_BYTES = LINES_PATH_MAX + 16,
-    POSITION_BYTES = 38
-}; // 16 digits, a blank, 20 digits, a line break
-
-// A regular file of ours, 0600.
-static int
-open_file(const char *path, int flags, struct err *e)
-{
-    struct stat st;
-    int auto_close fd =
-        open(path, flags | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
-    if (fd < 0)
-        return err_sys(e, errno, "open %s", path);
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-        return err_set(e, ERR_FAILED_PRECONDITION, "%s: not a regular file", path);
-    if (fchmod(fd, 0600) < 0)
-        return err_sys(e, errno, "change the mode of %s", path);
-    return take_fd(&fd);
-}
-
-static void
-read_position(struct lines *l)
-{
-    char text[POSITION_BYTES + 1] = "";
-    uint64_t sequence = 0;
-    char instance[LINES_INSTANCE] = "";
-    if (pread(l->position_fd, text, POSITION_BYTES, 0) != POSITION_BYTES ||
-        // NOLINTNEXTLINE(cert-err34-c): %16 and %20 bound it
-        sscanf(text, "%16[0-9a-f] %20" SCNu64, instance, &sequence) != 2)
-        return;
-    memcpy(l->instance, instance, sizeof l->instance);
-    l->sequence = sequence;
-}
+enum { NAME_BYTES = LINES_PATH_MAX + 16 };
 
 int
 lines_open(struct lines *l, struct err *e)
 {
-    char name[NAME_BYTES];
     struct stat st;
-    l->fd = l->position_fd = -1;
-    int fd = open_file(l->path, O_WRONLY | O_APPEND, e);
+    l->fd = -1;
+    int fd = position_open_file(l->path, O_WRONLY | O_APPEND, e);
     if (fd < 0)
         return fd;
     l->fd = fd;
-    (void)snprintf(name, sizeof name, "%s.position", l->path);
-    fd = open_file(name, O_RDWR, e);
-    if (fd < 0) {
-        lines_close(l);
-        return fd;
-    }
-    l->position_fd = fd;
     l->size = fstat(l->fd, &st) == 0 ? (uint64_t)st.st_size : 0;
-    read_position(l);
     return 0;
 }
 
 void
 lines_close(struct lines *l)
 {
-    int *const all[] = {&l->fd, &l->position_fd};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        int auto_close fd = take_fd(all[i]);
-        (void)fd;
-    }
+    int auto_close fd = take_fd(&l->fd);
+    (void)fd;
 }
 
 // PATH.1 becomes PATH.2 and so on; PATH becomes PATH.1, and a new file begins.
@@ -93,7 +49,7 @@ rotate(struct lines *l)
     }
     if (l->keep == 0 && unlink(l->path) < 0 && errno != ENOENT)
         return -errno;
-    int fd = open_file(l->path, O_WRONLY | O_APPEND, &e);
+    int fd = position_open_file(l->path, O_WRONLY | O_APPEND, &e);
     if (fd < 0)
         return fd;
     (void)close(l->fd);
@@ -128,15 +84,4 @@ lines_write(struct lines *l, const char *line)
     (void)remove_torn(l);
     l->failed++;
     return r;
-}
-
-void
-lines_note(struct lines *l, const char *instance, uint64_t sequence)
-{
-    char text[POSITION_BYTES + 1];
-    if (strlen(instance) != LINES_INSTANCE - 1)
-        return;
-    (void)snprintf(text, sizeof text, "%s %020" PRIu64 "\n", instance, sequence);
-    if (pwrite(l->position_fd, text, POSITION_BYTES, 0) != POSITION_BYTES)
-        l->failed++; // the next one overwrites it
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file of lines for events: appended to, rotated by size, readable by its owner alone. Beside it stands PATH.position, the
-// last event in it, so that the next start continues there: each event is written at least once, also after kill -9, as long
-// as the broker still keeps it. Not synced: a power failure may take the last seconds. Loop thread only.
+// A file of lines for events: appended to, rotated by size, readable by its owner alone. Not synced: a power failure may take
+// the last seconds. Loop thread only.
 #pragma once
 
 #include <stdbool.h>
@@ -10,20 +9,17 @@
 
 #include "proto/err.h"
 
-enum { LINES_PATH_MAX = 256, LINES_INSTANCE = 17 };
+enum { LINES_PATH_MAX = 256 };
 
 struct lines {
     char path[LINES_PATH_MAX];
     uint64_t size_max; // bytes of one file
     uint32_t keep;     // rotated files: PATH.1 is the newest
-    int fd, position_fd;
+    int fd;
     uint64_t size;
-    bool torn; // half a line follows `size`
-    // the last event, as read at the start
-    uint64_t sequence;
-    char instance[LINES_INSTANCE];
+    bool torn;        // half a line follows `size`
     uint64_t written; // lines
-    uint64_t failed;  // writes of a line or of the position
+    uint64_t failed;  // writes of a line
 };
 
 // Opens the file, or creates it, 0600. FAILED_PRECONDITION: it is no regular file.
@@ -32,6 +28,3 @@ void lines_close(struct lines *l);
 
 // Appends one line, whole or not at all. A negative errno: it could not be written.
 int lines_write(struct lines *l, const char *line);
-
-// Notes the event whose line was written last.
-void lines_note(struct lines *l, const char *instance, uint64_t sequence);

@@ -12,10 +12,8 @@
 
 #include "proto/container_of.h"
 #include "proto/leak.h"
-#include "proto/now.h"
 #include "confine.h"
 #include "exporter.h"
-#include "ocsf.h"
 
 static const char usage[] =
     "stockade-exporter - metrics and events of a Stockade broker for monitoring systems\n"
@@ -75,49 +73,53 @@ read_options(int argc, char **argv, struct options *o)
 
 // ---- The loop
 
-static int
-write_line(struct exporter *x, char *line)
+// Events come again when a sink was behind.
+static bool
+is_new(struct exporter *x, const struct stockade_event *event)
 {
-    int r = line != NULL ? lines_write(&x->lines, line) : -ENOMEM;
-    free(line);
-    return r;
-}
-
-static int
-on_event(void *cookie, const struct stockade_event *event)
-{
-    struct exporter *x = cookie;
-    if (x->has_lines) {
-        bool wanted = event->severity >= x->config->ocsf.severity;
-        int r = wanted ? write_line(x, ocsf_line(event)) : 0;
-        if (r < 0)
-            return r;
-        lines_note(&x->lines, event->instance, event->sequence);
-    }
-    exemplars_event(&x->exemplars, event);
-    return 0;
+    if (event->sequence <= x->last_sequence && strcmp(event->instance, x->last_instance) == 0)
+        return false;
+    x->last_sequence = event->sequence;
+    (void)snprintf(x->last_instance, sizeof x->last_instance, "%s", event->instance);
+    return true;
 }
 
 static void
-on_gap(void *cookie, uint64_t count, const char *reason)
+on_event(void *cookie, const struct stockade_event *event)
 {
     struct exporter *x = cookie;
-    if (x->has_lines)
-        (void)write_line(x, ocsf_gap_line(count, reason, now_ns(CLOCK_REALTIME)));
+    sinks_event(&x->outputs.sinks, event);
+    if (is_new(x, event))
+        exemplars_event(&x->exemplars, event);
+}
+
+static void
+on_gap(void *cookie, uint64_t to, uint64_t count, const char *reason)
+{
+    struct exporter *x = cookie;
+    sinks_gap(&x->outputs.sinks, to, count, reason);
+}
+
+static bool
+position(void *cookie, char instance[BROKER_INSTANCE], uint64_t *next)
+{
+    struct exporter *x = cookie;
+    return sinks_position(&x->outputs.sinks, instance, next);
+}
+
+static void
+on_rewind(void *cookie)
+{
+    struct exporter *x = cookie;
+    broker_rewind(x->broker);
 }
 
 static int
-open_lines(struct exporter *x, struct err *e)
+open_outputs(struct exporter *x, struct err *e)
 {
-    const struct ocsf_settings *o = &x->config->ocsf;
-    if (o->file[0] == '\0')
-        return 0;
-    (void)snprintf(x->lines.path, sizeof x->lines.path, "%s", o->file);
-    x->lines.size_max = o->size_max;
-    x->lines.keep = o->keep;
-    int r = lines_open(&x->lines, e);
-    x->has_lines = r == 0;
-    return r;
+    x->outputs.sinks.on_rewind = on_rewind;
+    x->outputs.sinks.cookie = x;
+    return outputs_open(&x->outputs, &x->loop, x->config, e);
 }
 
 static void
@@ -125,6 +127,7 @@ close_all(struct exporter *x)
 {
     broker_close(x->broker); // answers requests that wait
     http_close(x->http);
+    outputs_close(&x->outputs);
     if (!uv_is_closing((uv_handle_t *)&term)) {
         uv_close((uv_handle_t *)&term, NULL);
         uv_close((uv_handle_t *)&interrupt, NULL);
@@ -146,9 +149,8 @@ open_broker(struct exporter *x, bool events, struct err *e)
         .on_event = on_event,
         .on_gap = on_gap,
         .kinds = kinds,
-        .kinds_n = x->has_lines ? 0 : 1,
-        .instance = x->lines.instance,
-        .sequence = x->lines.sequence,
+        .position = position,
+        .kinds_n = x->outputs.n > 0 ? 0 : 1,
         .cookie = x,
     };
     x->broker = broker_new(&x->loop, x->config->broker, events ? &x->events : NULL, e);
@@ -230,9 +232,9 @@ start(struct exporter *x, bool once, struct err *e)
         return err_sys(e, r, "start the loop");
     r = watch_signals(x, e);
     if (r == 0)
-        r = once ? 0 : open_lines(x, e);
+        r = once ? 0 : open_outputs(x, e);
     if (r == 0)
-        r = open_broker(x, !once && (x->has_lines || x->config->prometheus.exemplars), e);
+        r = open_broker(x, !once && (x->outputs.n > 0 || x->config->prometheus.exemplars), e);
     if (r == 0 && !once)
         r = open_http(x, e);
     return r == 0 ? confine_filter(e) : r;
@@ -265,8 +267,7 @@ main(int argc, char **argv)
     (void)uv_run(&exporter.loop, UV_RUN_DEFAULT);
     http_free(exporter.http);
     broker_free(exporter.broker);
-    if (exporter.has_lines)
-        lines_close(&exporter.lines);
+    outputs_free(&exporter.outputs);
     (void)uv_loop_close(&exporter.loop);
     exporter.http = NULL;
     exporter.broker = NULL;

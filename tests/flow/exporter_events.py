@@ -167,7 +167,7 @@ def a_full_disk_delays_events_and_loses_none(b, c):
         subscribed(b, c, x)
         until(lambda: limit_file_size(x, os.path.getsize(x.file) + 700), "a limit above its size")
         ids = {c.run("exit 0").id for _ in range(5)}
-        until(lambda: x.value("stockade_exporter_ocsf_failures_total") > 0, "a failure is counted")
+        until(lambda: x.of_sink("sink_failures_total", "ocsf-file") > 0, "a failure is counted")
         x.lines()  # no half line
         check(not ids <= x.ended(), "the limit holds")
         limit_file_size(x, "unlimited")

@@ -38,11 +38,12 @@ class Exporter:
         self.path, self.log_path = f"{broker.folder}/exporter.yaml", f"{broker.folder}/exporter.log"
         with open(self.path, "w", encoding="utf-8") as f:
             f.write(CONFIG.format(address=broker.address, timeout=int(scaled(timeout_ms))) + more)
+        self.stdout = None  # the log's, unless it is set
 
     def __enter__(self):
         with open(self.log_path, "wb") as log:
             self.process = Popen(["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", program(),
-                                  "--config", self.path], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                                  "--config", self.path], stdin=subprocess.DEVNULL, stdout=self.stdout or log, stderr=log)
         until(lambda: "listening on" in self.log() or self.process.poll() is not None, self.log)
         check(self.process.poll() is None, self.log())
         self.port = int(re.search(r"listening on http://127.0.0.1:(\d+)/", self.log())[1])
@@ -70,8 +71,12 @@ class Exporter:
         finally:
             c.close()
 
+    def of_sink(self, name, sink):
+        """A metric of one sink, such as "sent_total"."""
+        return self.value(f'stockade_exporter_{name}{{sink="{sink}"}}')
+
     def value(self, name):
-        m = re.search(rf"^{name} (\S+)$", self.get()[2], re.M)
+        m = re.search(rf"^{re.escape(name)} (\S+)$", self.get()[2], re.M)
         return float(m[1]) if m else None
 
     def client(self, source="127.0.0.1"):

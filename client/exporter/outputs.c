@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// See outputs.h. A table has the kinds of sinks; each row says whether the configuration wants it and how it is opened.
+#include "outputs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/auto.h"
+#include "proto/now.h"
+#include "ocsf.h"
+
+enum { PATH_BYTES = POSITION_PATH_MAX, NDJSON_RECORDS = 512 };
+
+// ---- Encoders
+
+static int
+line_of(char *line, struct sink_bytes *out)
+{
+    if (line == NULL)
+        return -ENOMEM;
+    *out = (struct sink_bytes){line, strlen(line)};
+    return 0;
+}
+
+static int
+encode_ocsf(void *cookie, const struct stockade_event *event, struct sink_bytes *out)
+{
+    (void)cookie;
+    return line_of(ocsf_line(event), out);
+}
+
+static int
+encode_ocsf_gap(void *cookie, uint64_t count, const char *reason, struct sink_bytes *out)
+{
+    (void)cookie;
+    return line_of(ocsf_gap_line(count, reason, now_ns(CLOCK_REALTIME)), out);
+}
+
+static const struct delivery_format ndjson = {.content_type = "application/x-ndjson",
+                                              .records_max = NDJSON_RECORDS};
+
+// ---- Stores
+
+static int
+store_line(void *cookie, const struct sink_bytes *b, int64_t time_ns)
+{
+    struct output *o = cookie;
+    (void)time_ns;
+    return lines_write(o->lines, b->bytes);
+}
+
+static int
+store_stream(void *cookie, const struct sink_bytes *b, int64_t time_ns)
+{
+    struct output *o = cookie;
+    (void)time_ns;
+    return line_stream_write(o->stream, b->bytes, b->n);
+}
+
+static int
+store_queue(void *cookie, const struct sink_bytes *b, int64_t time_ns)
+{
+    struct output *o = cookie;
+    int r = queue_put(o->queue, b->bytes, b->n, time_ns);
+    if (r == 0)
+        delivery_wake(o->delivery);
+    return r;
+}
+
+// ---- Opening
+
+struct opener {
+    struct outputs *all;
+    uv_loop_t *loop;
+    const struct exporter_config *config;
+    struct output *o;
+    struct err *e;
+};
+
+// Every sink that is not a file of its own has a folder.
+static int
+open_position(const struct opener *w, char folder[PATH_BYTES])
+{
+    char path[PATH_BYTES + 16];
+    (void)snprintf(folder, PATH_BYTES, "%s/%s", w->config->state, w->o->name);
+    if (mkdir(folder, 0700) < 0 && errno != EEXIST)
+        return err_sys(w->e, errno, "create %s", folder);
+    (void)snprintf(path, sizeof path, "%s/position", folder);
+    return position_open(&w->o->sink->position, path, w->e);
+}
+
+static int
+open_target(const struct opener *w, const struct target_settings *t,
+            const struct delivery_format *format, void *cookie)
+{
+    char folder[PATH_BYTES];
+    struct post_settings post = t->post;
+    int r = open_position(w, folder);
+    if (r < 0)
+        return r;
+    if (w->all->poster == NULL)
+        w->all->poster = poster_new(w->loop, w->e);
+    if (w->all->poster == NULL)
+        return err_errno(w->e);
+    w->o->queue = queue_open(folder, t->queue_bytes, w->e);
+    if (w->o->queue == NULL)
+        return err_errno(w->e);
+    post.content_type = format->content_type;
+    const struct delivery_settings s = {w->o->name, w->o->queue, format, cookie, &post};
+    w->o->delivery = delivery_new(w->loop, w->all->poster, &s, w->e);
+    w->o->sink->store = store_queue;
+    return w->o->delivery != NULL ? 0 : err_wrap(w->e, "%s", w->o->name);
+}
+
+static void
+set_ocsf(const struct opener *w)
+{
+    w->o->sink->severity = w->config->ocsf.severity;
+    w->o->sink->encode = encode_ocsf;
+    w->o->sink->encode_gap = encode_ocsf_gap;
+}
+
+static int
+open_ocsf_file(const struct opener *w)
+{
+    const struct ocsf_settings *s = &w->config->ocsf;
+    char path[PATH_BYTES];
+    w->o->lines = calloc(1, sizeof *w->o->lines);
+    if (w->o->lines == NULL)
+        return err_sys(w->e, ENOMEM, "open %s", s->file);
+    (void)snprintf(w->o->lines->path, sizeof w->o->lines->path, "%s", s->file);
+    w->o->lines->size_max = s->size_max;
+    w->o->lines->keep = s->keep;
+    w->o->lines->fd = -1;
+    set_ocsf(w);
+    w->o->sink->store = store_line;
+    int r = lines_open(w->o->lines, w->e);
+    (void)snprintf(path, sizeof path, "%s.position", s->file);
+    return r < 0 ? r : position_open(&w->o->sink->position, path, w->e);
+}
+
+static int
+open_ocsf_stdout(const struct opener *w)
+{
+    char folder[PATH_BYTES];
+    w->o->stream = calloc(1, sizeof *w->o->stream);
+    if (w->o->stream == NULL)
+        return err_sys(w->e, ENOMEM, "open stdout");
+    w->o->stream->fd = -1;
+    set_ocsf(w);
+    w->o->sink->store = store_stream;
+    int r = open_position(w, folder);
+    return r < 0 ? r : line_stream_open(w->o->stream, STDOUT_FILENO, w->e);
+}
+
+static int
+open_ocsf_http(const struct opener *w)
+{
+    set_ocsf(w);
+    return open_target(w, &w->config->ocsf.http, &ndjson, NULL);
+}
+
+// ---- The table
+
+static bool
+has_ocsf_file(const struct exporter_config *c)
+{
+    return c->ocsf.file[0] != '\0';
+}
+
+static bool
+has_ocsf_stdout(const struct exporter_config *c)
+{
+    return c->ocsf.to_stdout;
+}
+
+static bool
+has_ocsf_http(const struct exporter_config *c)
+{
+    return c->ocsf.http.post.url[0] != '\0';
+}
+
+static const struct kind {
+    const char *name;
+    bool (*wanted)(const struct exporter_config *c);
+    int (*open)(const struct opener *w);
+} kinds[] = {
+    {"ocsf-file", has_ocsf_file, open_ocsf_file},
+    {"ocsf-stdout", has_ocsf_stdout, open_ocsf_stdout},
+    {"ocsf-http", has_ocsf_http, open_ocsf_http},
+};
+_Static_assert(sizeof kinds / sizeof kinds[0] <= SINKS_MAX, "a place for each");
+
+int
+outputs_open(struct outputs *all, uv_loop_t *loop, const struct exporter_config *c, struct err *e)
+{
+    sinks_begin(&all->sinks, loop);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (!kinds[i].wanted(c))
+            continue;
+        struct output *o = &all->output[all->n];
+        struct sink *s = &all->sinks.sink[all->sinks.n];
+        *o = (struct output){.name = kinds[i].name, .sink = s};
+        *s = (struct sink){.name = kinds[i].name, .cookie = o, .position = {.fd = -1}};
+        all->n++;
+        all->sinks.n++;
+        const struct opener w = {all, loop, c, o, e};
+        int r = kinds[i].open(&w);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+void
+outputs_close(struct outputs *all)
+{
+    sinks_close(&all->sinks);
+    for (size_t i = 0; i < all->n; i++)
+        delivery_close(all->output[i].delivery);
+    poster_close(all->poster);
+}
+
+void
+outputs_free(struct outputs *all)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        struct output *o = &all->output[i];
+        delivery_free(o->delivery);
+        queue_close(o->queue);
+        if (o->lines != NULL)
+            lines_close(o->lines);
+        if (o->stream != NULL)
+            line_stream_close(o->stream);
+        free(o->lines);
+        free(o->stream);
+    }
+    poster_free(all->poster);
+    *all = (struct outputs){0};
+}
