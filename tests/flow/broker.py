@@ -49,6 +49,18 @@ def skip(why):
     sys.exit(77)
 
 
+def state_folder():
+    """A folder in memory if the host has one with enough room: each start makes the files of a root, and ext4, where it
+    looks for a free inode, tries those first that were deleted in the last minutes. Else, and in tests that are about the
+    disk (STOCKADE_TEST_ON_DISK), the host's folder of temporary files. tests/harness/folder.h has the same for C."""
+    memory = "/dev/shm"
+    if os.environ.get("STOCKADE_TEST_ON_DISK") or not os.path.ismount(memory):
+        return tempfile.gettempdir()
+    st = os.statvfs(memory)
+    fits = not st.f_flag & os.ST_NOEXEC and st.f_bavail * st.f_frsize >= 4 << 30
+    return memory if fits else tempfile.gettempdir()
+
+
 def v2_root():
     return "/sys/fs/cgroup" if os.path.exists("/sys/fs/cgroup/cgroup.controllers") else "/sys/fs/cgroup/unified"
 
@@ -57,11 +69,25 @@ def hybrid():
     return v2_root().endswith("unified")
 
 
+def every_process():
+    """Of the host: pid -> (pid of its parent, command)."""
+    found = {}
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as f:
+                text = f.read()
+        except OSError:
+            continue
+        pid = int(text.split(" ", 1)[0])
+        found[pid] = (int(text.rsplit(")", 1)[1].split()[1]), text[text.index("(") + 1:text.rindex(")")])
+    return found
+
+
 class Broker:
     def __init__(self, *flags, config=None, name="", env=None, prefix=()):
         if os.geteuid() != 0:
             skip("needs root")
-        self.folder = tempfile.mkdtemp(prefix="stockade-test-")
+        self.folder = tempfile.mkdtemp(prefix="stockade-test-", dir=state_folder())
         atexit.register(shutil.rmtree, self.folder, ignore_errors=True)  # also of one that never started
         os.chmod(self.folder, 0o755)
         self.cgroup = f"/stockade-test-{os.getpid()}{name}"
@@ -194,18 +220,15 @@ class Broker:
         return sorted(os.path.relpath(path, "/sys/fs/cgroup") for root in roots
                       for own in (self.cgroup, self.cgroup + "-relay") for path, _, _ in os.walk(root + own))
 
+    def spawner(self):
+        """Its pid. A process that it makes has its name too, until it executes another program."""
+        return next(pid for pid, (parent, name) in every_process().items()
+                    if parent == self.process.pid and name == "stockade-spawne")
+
     def processes(self):
         """Every process below the broker, including the broker and its spawner: pid -> command."""
         found = {}
-        parents = {}
-        for path in glob.glob("/proc/[0-9]*/stat"):
-            try:
-                with open(path, encoding="utf-8", errors="replace") as f:
-                    text = f.read()
-            except OSError:
-                continue
-            pid = int(text.split(" ", 1)[0])
-            parents[pid] = (int(text.rsplit(")", 1)[1].split()[1]), text[text.index("(") + 1:text.rindex(")")])
+        parents = every_process()
         for pid in parents:
             at = pid
             while at in parents and at != self.process.pid:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See broker.h.
 #include "tests/harness/broker.h"
+#include "tests/harness/folder.h"
 #include "tests/harness/skip.h"
 
 static const char broker_yaml[] = "socket: {mode: 0666}\n"
@@ -48,7 +49,7 @@ start_broker(void **state)
     const char *build = getenv("STOCKADE_BUILD");
     if (geteuid() != 0 || build == NULL)
         skip_program("needs root and STOCKADE_BUILD");
-    (void)snprintf(broker.folder, sizeof broker.folder, "/tmp/stockade-priv-XXXXXX");
+    (void)snprintf(broker.folder, sizeof broker.folder, "%s/stockade-priv-XXXXXX", test_folder());
     assert_non_null(mkdtemp(broker.folder));
     assert_int_equal(chmod(broker.folder, 0755), 0);
     (void)snprintf(broker.address, sizeof broker.address, "ipc://%s/run/s.sock", broker.folder);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See inside.h.
 #include "tests/harness/inside.h"
+#include "tests/harness/folder.h"
 
 struct inside in;
 
@@ -53,7 +54,8 @@ inside_init(const char *name)
     const char *root =
         stat("/sys/fs/cgroup/unified", &st) == 0 ? "/sys/fs/cgroup/unified" : "/sys/fs/cgroup";
     (void)snprintf(in.cgroup, sizeof in.cgroup, "%s/stockade-test-%s-%d", root, name, getpid());
-    (void)snprintf(in.state_dir, sizeof in.state_dir, "/tmp/stockade-test-%s-%d", name, getpid());
+    (void)snprintf(in.state_dir, sizeof in.state_dir, "%s/stockade-test-%s-%d", test_folder(), name,
+                   getpid());
     if (mkdir(in.cgroup, 0755) < 0 || mkdir(in.state_dir, 0755) < 0)
         inside_die("make the test's folders");
     struct spawn_config *c = &in.config;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See spawner.h.
 #include "tests/harness/spawner.h"
+#include "tests/harness/folder.h"
 
 #include "proto/fdpass.h"
 
@@ -38,8 +39,8 @@ broker_config(struct broker *b, const char *suffix)
     };
     (void)snprintf(b->config.cgroup, sizeof b->config.cgroup, "/stockade-test-%d%s", (int)getpid(),
                    suffix);
-    (void)snprintf(b->config.state_dir, sizeof b->config.state_dir, "/tmp/stockade-test-%d%s",
-                   (int)getpid(), suffix);
+    (void)snprintf(b->config.state_dir, sizeof b->config.state_dir, "%s/stockade-test-%d%s",
+                   test_folder(), (int)getpid(), suffix);
     (void)snprintf(b->config.guest_path, sizeof b->config.guest_path,
                    "%.200s/server/stockade-guest", build ? build : ".");
     (void)snprintf(b->config.reader_path, sizeof b->config.reader_path,

@@ -6,6 +6,7 @@
 #include "proto/fdpass.h"
 #include "server/keeper/keep.h"
 #include "server/sandbox/spawn.h"
+#include "tests/harness/folder.h"
 #include "tests/harness/swaps.h"
 
 static char folder[128]; // of layers
@@ -14,7 +15,8 @@ static int
 start_keeping(void **state)
 {
     int r = start_core(state);
-    (void)snprintf(folder, sizeof folder, "/tmp/stockade-test-%d-swap/" KEEP_FOLDER, (int)getpid());
+    (void)snprintf(folder, sizeof folder, "%s/stockade-test-%d-swap/" KEEP_FOLDER, test_folder(),
+                   (int)getpid());
     return r;
 }
 

@@ -3,6 +3,7 @@
 // broker sends (the end).
 #include "server/spawner/tree_layers.h"
 #include "proto/fdpass.h"
+#include "tests/harness/folder.h"
 #include "tests/harness/spawner.h"
 #include "tests/harness/skip.h"
 
@@ -47,8 +48,8 @@ a_second_spawner_on_one_cgroup_is_refused(void **state)
     struct spawn_reply r;
     broker_config(&one, "");
     broker_config(&two, "");
-    (void)snprintf(two.config.state_dir, sizeof two.config.state_dir, "/tmp/stockade-test-%d-two",
-                   (int)getpid());
+    (void)snprintf(two.config.state_dir, sizeof two.config.state_dir, "%s/stockade-test-%d-two",
+                   test_folder(), (int)getpid());
     broker_start(&one);
     spawned_create(&one, &x, 1);
     assert_false(broker_try_start(&two, &r));
@@ -71,8 +72,8 @@ two_spawners_with_the_same_configuration_use_different_ids(void **state)
     struct spawned y;
     broker_config(&one, "");
     broker_config(&two, "two");
-    (void)snprintf(two.config.state_dir, sizeof two.config.state_dir, "/tmp/stockade-test-%d-two",
-                   (int)getpid());
+    (void)snprintf(two.config.state_dir, sizeof two.config.state_dir, "%s/stockade-test-%d-two",
+                   test_folder(), (int)getpid());
     broker_start(&one);
     broker_start(&two);
     assert_true(broker_feature(&one, "id-ranges")->available);
