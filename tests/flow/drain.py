@@ -211,7 +211,7 @@ def control_c_is_a_signal_like_the_other():
 
 def a_broker_whose_spawner_dies_ends_with_70():
     with draining(LONG) as b:
-        spawner = next(pid for pid, name in b.processes().items() if name == "stockade-spawne")
+        spawner = b.spawner()
         os.kill(spawner, signal.SIGKILL)
         until(lambda: b.process.poll() is not None, "it ends")
         check(b.process.returncode == 70, b.process.returncode)

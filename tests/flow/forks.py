@@ -168,10 +168,6 @@ def a_caller_that_goes_leaves_no_forks(b, c):
     check(len(fork(c, box, 20)) == 20, "and the quota has room for more")
 
 
-def spawner(b):
-    return min(pid for pid, name in b.processes().items() if name == "stockade-spawne")
-
-
 def many_forks_leave_nothing(b, c):
     box = new(c)
     sh(c, box, "echo a > A")
@@ -181,11 +177,11 @@ def many_forks_leave_nothing(b, c):
             c.unary(SANDBOX + "Delete", {"id": one})
 
     turn()
-    before = len(os.listdir(f"/proc/{spawner(b)}/fd")), subprocess.run(["grep", "-c", "", "/proc/self/mountinfo"],
+    before = len(os.listdir(f"/proc/{b.spawner()}/fd")), subprocess.run(["grep", "-c", "", "/proc/self/mountinfo"],
                                                                     capture_output=True, check=True).stdout
     for _ in range(5):
         turn()
-    until(lambda: len(os.listdir(f"/proc/{spawner(b)}/fd")) <= before[0] + 12, "descriptors come back")  # user namespaces of slots stay
+    until(lambda: len(os.listdir(f"/proc/{b.spawner()}/fd")) <= before[0] + 12, "descriptors come back")  # user namespaces of slots stay
     check(subprocess.run(["grep", "-c", "", "/proc/self/mountinfo"], capture_output=True, check=True).stdout == before[1], "no mounts")
     check(sh(c, box, "cat A") == "a\n", "and the first is as it was")
 

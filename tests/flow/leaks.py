@@ -32,10 +32,6 @@ def a_broker_that_is_stopped_with_a_sandbox_leaks_nothing():
         check(code == 0 and "stopped" in b.log(), f"ended with {code}: {b.log()}")
 
 
-def spawner_of(b):
-    return next(pid for pid, name in b.processes().items() if name == "stockade-spawne")
-
-
 def ends_with_sandboxes(number, also_terminate):
     """The broker ends while the spawner, which got this signal, has sandboxes, one with a job and one with a policy."""
     with Broker(config="drain: 1s\n") as b:
@@ -43,7 +39,7 @@ def ends_with_sandboxes(number, also_terminate):
                         ("create", "--name", "kept", "--network", "open")):
             r = b.cli(*command)
             check(r.returncode == 0, f"{command}: {r.returncode} {r.stderr}")
-        spawner = spawner_of(b)
+        spawner = b.spawner()
         os.kill(spawner, number)
         try:
             if also_terminate:

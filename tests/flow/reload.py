@@ -28,13 +28,9 @@ templates:
 """
 
 
-def spawner(b):
-    return next(pid for pid, name in b.processes().items() if name == "stockade-spawne")
-
-
 def mounts(b):
     """Of the spawner's own namespace, which each sandbox's birth copies."""
-    with open(f"/proc/{spawner(b)}/mountinfo", encoding="utf-8") as f:
+    with open(f"/proc/{b.spawner()}/mountinfo", encoding="utf-8") as f:
         return len(f.readlines())
 
 

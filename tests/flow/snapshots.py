@@ -261,10 +261,6 @@ def what_a_snapshot_holds_counts_until_it_is_dropped(b, c):
     sh(c, box, "head -c 12000000 /dev/zero > more")
 
 
-def spawner(b):
-    return min(pid for pid, name in b.processes().items() if name == "stockade-spawne")  # its helpers have its name
-
-
 def guests(b, box):
     """The processes of a sandbox without jobs: its guest."""
     found = subprocess.run(["grep", "-ls", box, *[f"/proc/{p}/cgroup" for p in b.processes()]], capture_output=True, check=False)
@@ -289,8 +285,8 @@ def a_thousand_snapshots_and_roll_backs_leave_nothing(b, c):
         restore(c, box, "start")
         delete(c, box, "s")
         if i == 100:
-            before = mounts_of(b, box), len(os.listdir(f"/proc/{spawner(b)}/fd"))
-    until(lambda: len(os.listdir(f"/proc/{spawner(b)}/fd")) <= before[1], "helpers are reaped")
+            before = mounts_of(b, box), len(os.listdir(f"/proc/{b.spawner()}/fd"))
+    until(lambda: len(os.listdir(f"/proc/{b.spawner()}/fd")) <= before[1], "helpers are reaped")
     check(mounts_of(b, box) <= before[0], f"{mounts_of(b, box)} mounts, not {before[0]}")
     check(sh(c, box, "cat A; ls; ls /tmp") == "a\nA\n", "as at first")
     check(names(c, box) == ["start"], "and the one snapshot")

@@ -21,10 +21,6 @@ SERVING, NOT_SERVING = 1, 2
 ONE_READY = "drain: 1s\ntemplates:\n  - {name: default, pool: 1}\n"
 
 
-def spawner_of(b):
-    return next(pid for pid, name in b.processes().items() if name == "stockade-spawne")
-
-
 def full(b):
     """The pool is full, so nothing is requested from the spawner before a call to the broker."""
     until(lambda: all(t["pool_ready"] == t["pool_size"] for t in b.json("info")[1]["templates"]), "the pool is full")
@@ -32,7 +28,7 @@ def full(b):
 
 class Stopped:
     def __init__(self, b):
-        self.pid = spawner_of(b)
+        self.pid = b.spawner()
 
     def __enter__(self):
         os.kill(self.pid, signal.SIGSTOP)
@@ -150,7 +146,7 @@ def a_spawner_that_hangs_is_detected_reported_and_used_again(b, systemd):
 def sigterm_ends_the_broker_whatever_the_spawner_does(b):
     p = b.popen("run", "--", "sh", "-c", "echo up; sleep 1000", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     check(p.stdout.readline() == b"up\n", "it runs")
-    spawner = spawner_of(b)
+    spawner = b.spawner()
     jobs = [pid for pid, name in b.processes().items() if name == "sleep"]
     with Stopped(b):
         b.process.send_signal(signal.SIGTERM)

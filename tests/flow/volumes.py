@@ -261,10 +261,6 @@ def the_command_keeps_what_its_help_says(b, c):
 # ---- restarts
 
 
-def spawner_of(b):
-    return next(pid for pid, name in b.processes().items() if name == "stockade-spawne")
-
-
 def it_survives_restarts_and_kills_leave_nothing_else(b, c):
     make(c, "a")
     sh(c, new(c, ("a", "/data", "rw")), "echo kept > /data/A; sync")
@@ -278,7 +274,7 @@ def it_survives_restarts_and_kills_leave_nothing_else(b, c):
         if victim == "broker":
             b.kill()
         else:
-            os.kill(spawner_of(b), signal.SIGKILL)
+            os.kill(b.spawner(), signal.SIGKILL)
             b.process.wait(scaled(60))
         until(lambda: not loops(b), "no loop device is left")
         b.start()
