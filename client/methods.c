@@ -12,6 +12,8 @@ const struct method methods[] = {
     {"/stockade.v1.SandboxService/Delete", true, false},
     {"/stockade.v1.SandboxService/Pause", true, false},
     {"/stockade.v1.SandboxService/Resume", true, false},
+    {"/stockade.v1.SandboxService/Sleep", true, false},
+    {"/stockade.v1.SandboxService/Wake", true, false},
     {"/stockade.v1.ProcessService/Run", false, false},
     {"/stockade.v1.ProcessService/Start", false, false},
     {"/stockade.v1.ProcessService/Attach", true, false},

@@ -118,6 +118,30 @@ time_from(const Google__Protobuf__Timestamp *from)
     return from->seconds * 1000 + from->nanos / 1000000;
 }
 
+static bool
+sleep_from(const struct stockade_sleep **out, struct arena *a, const Stockade__V1__Sleep *from)
+{
+    if (from == NULL)
+        return true;
+    struct stockade_sleep *to = arena_alloc(a, sizeof *to);
+    *out = to;
+    if (to == NULL)
+        return false;
+    *to = (struct stockade_sleep){
+        .asleep_ms = time_from(from->sleep_time),
+        .awake_ms = time_from(from->wake_time),
+        .idle = from->idle,
+        .fell_back = from->fell_back,
+        .bytes = from->bytes,
+        .inodes = from->inodes,
+        .processes_ended = from->processes_ended,
+        .contexts_ended = from->contexts_ended,
+        .operations_ended = from->operations_ended,
+        .connections_closed = from->connections_closed,
+    };
+    return true;
+}
+
 bool
 sandbox_from(struct stockade_sandbox *to, struct arena *a, const Stockade__V1__Sandbox *from)
 {
@@ -134,6 +158,7 @@ sandbox_from(struct stockade_sandbox *to, struct arena *a, const Stockade__V1__S
         .created_ms = time_from(from->create_time),
         .expires_ms = time_from(from->expire_time),
         .processes = from->processes,
+        .sleep_after_ms = from->sleep_after_ms,
     };
     struct stockade_pair *labels = arena_alloc(a, (from->n_metadata + 1) * sizeof *labels);
     if (labels == NULL)
@@ -150,7 +175,8 @@ sandbox_from(struct stockade_sandbox *to, struct arena *a, const Stockade__V1__S
                                             from->volumes[i]->read_only};
     to->mounts = mounts;
     to->mounts_n = from->n_volumes;
-    return policy_from(&to->policy, a, from->network);
+    return sleep_from(&to->sleep, a, from->last_sleep) &&
+           policy_from(&to->policy, a, from->network);
 }
 
 bool

@@ -12,7 +12,7 @@
 
 #define SERVICE "/stockade.v1.SandboxService/"
 
-// Four responses have the same form: one sandbox.
+// These responses have the same form: one sandbox.
 #define IS_LIKE_GET(type)                                                                          \
     _Static_assert(sizeof(type) == sizeof(Stockade__V1__SandboxServiceGetResponse) &&              \
                        offsetof(type, sandbox) ==                                                  \
@@ -22,8 +22,10 @@ IS_LIKE_GET(Stockade__V1__SandboxServiceCreateResponse);
 IS_LIKE_GET(Stockade__V1__SandboxServiceUpdateResponse);
 IS_LIKE_GET(Stockade__V1__SandboxServicePauseResponse);
 IS_LIKE_GET(Stockade__V1__SandboxServiceResumeResponse);
+IS_LIKE_GET(Stockade__V1__SandboxServiceSleepResponse);
+IS_LIKE_GET(Stockade__V1__SandboxServiceWakeResponse);
 
-// And four requests: one id.
+// And these requests: one id.
 #define IS_LIKE_GET_REQUEST(type)                                                                  \
     _Static_assert(sizeof(type) == sizeof(Stockade__V1__SandboxServiceGetRequest) &&               \
                        offsetof(type, id) == offsetof(Stockade__V1__SandboxServiceGetRequest, id), \
@@ -31,6 +33,7 @@ IS_LIKE_GET(Stockade__V1__SandboxServiceResumeResponse);
 IS_LIKE_GET_REQUEST(Stockade__V1__SandboxServiceDeleteRequest);
 IS_LIKE_GET_REQUEST(Stockade__V1__SandboxServicePauseRequest);
 IS_LIKE_GET_REQUEST(Stockade__V1__SandboxServiceResumeRequest);
+IS_LIKE_GET_REQUEST(Stockade__V1__SandboxServiceWakeRequest);
 
 static bool
 answer_from(void *to, struct arena *a, const ProtobufCMessage *from)
@@ -74,6 +77,7 @@ create_request(Stockade__V1__SandboxServiceCreateRequest *m, struct arena *a,
     if (o->snapshot != NULL)
         m->snapshot = o->snapshot;
     m->ttl_ms = o->ttl_ms;
+    m->sleep_after_ms = o->sleep_after_ms;
     return rc;
 }
 
@@ -95,7 +99,7 @@ stockade_create(struct stockade *s, const struct stockade_create_options *given,
                &stockade__v1__sandbox_service_create_response__descriptor, o.call, out, error);
 }
 
-// Get, Delete, Pause, Resume.
+// Get, Delete, Pause, Resume, Wake.
 static int
 by_id(struct stockade *s, const char *method, const char *id,
       const ProtobufCMessageDescriptor *request, const ProtobufCMessageDescriptor *response,
@@ -136,6 +140,25 @@ stockade_resume(struct stockade *s, const char *id, const struct stockade_sandbo
 {
     return by_id(s, SERVICE "Resume", id, &stockade__v1__sandbox_service_resume_request__descriptor,
                  &stockade__v1__sandbox_service_resume_response__descriptor, out, e);
+}
+
+int
+stockade_wake(struct stockade *s, const char *id, const struct stockade_sandbox **out,
+              struct stockade_error *e)
+{
+    return by_id(s, SERVICE "Wake", id, &stockade__v1__sandbox_service_wake_request__descriptor,
+                 &stockade__v1__sandbox_service_wake_response__descriptor, out, e);
+}
+
+int
+stockade_sleep(struct stockade *s, const char *id, bool stop, const struct stockade_sandbox **out,
+               struct stockade_error *e)
+{
+    Stockade__V1__SandboxServiceSleepRequest m = STOCKADE__V1__SANDBOX_SERVICE_SLEEP_REQUEST__INIT;
+    m.id = id;
+    m.stop = stop;
+    return ask(s, SERVICE "Sleep", &m.base,
+               &stockade__v1__sandbox_service_sleep_response__descriptor, NULL, out, e);
 }
 
 int

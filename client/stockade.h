@@ -263,6 +263,7 @@ struct stockade_create_options {
     size_t mounts_n; // at most 8
     // begin with the files of a kept snapshot (stockade_snapshots.h): its name or id
     const char *snapshot;
+    uint64_t sleep_after_ms; // fall asleep when idle for so long; 0: as the template says
 };
 #define STOCKADE_CREATE_OPTIONS_INIT STOCKADE_INIT(stockade_create_options)
 
@@ -337,6 +338,17 @@ enum stockade_state {
     STOCKADE_STATE_RUNNING = 1,
     STOCKADE_STATE_PAUSED = 2,
     STOCKADE_STATE_DELETING = 3,
+    STOCKADE_STATE_ASLEEP = 4, // on the broker's disk; the next call wakes it up
+};
+
+// When a sandbox fell asleep, and what it lost with its processes.
+struct stockade_sleep {
+    int64_t asleep_ms; // since 1970; its files were those of this time
+    int64_t awake_ms;  // 0: it is asleep
+    bool idle;         // because nobody used it
+    bool fell_back;    // it was lost while it was awake: what was written after asleep_ms is lost
+    uint64_t bytes, inodes; // on the disk
+    uint32_t processes_ended, contexts_ended, operations_ended, connections_closed;
 };
 
 struct stockade_sandbox {
@@ -354,6 +366,8 @@ struct stockade_sandbox {
     struct stockade_policy policy; // in force
     const struct stockade_mount *mounts;
     size_t mounts_n;
+    uint64_t sleep_after_ms;            // 0: it does not fall asleep by itself
+    const struct stockade_sleep *sleep; // the last one; NULL: it never slept
 };
 
 struct stockade_sandboxes {
@@ -507,6 +521,13 @@ STOCKADE_API int stockade_pause(struct stockade *s, const char *id,
                                 const struct stockade_sandbox **out, struct stockade_error *e);
 STOCKADE_API int stockade_resume(struct stockade *s, const char *id,
                                  const struct stockade_sandbox **out, struct stockade_error *e);
+// Puts a sandbox to sleep: its files go to the broker's disk, its processes end, and their memory is given back. It keeps its id,
+// and outlasts the broker and the host. The next call that needs it wakes it up; so does stockade_wake(). `stop`: cancel the jobs
+// that run; otherwise FAILED_PRECONDITION while there are any. ABORTED: another call needed it meanwhile.
+STOCKADE_API int stockade_sleep(struct stockade *s, const char *id, bool stop,
+                                const struct stockade_sandbox **out, struct stockade_error *e);
+STOCKADE_API int stockade_wake(struct stockade *s, const char *id,
+                               const struct stockade_sandbox **out, struct stockade_error *e);
 
 struct stockade_bytes {
     const void *bytes;

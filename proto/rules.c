@@ -264,6 +264,7 @@ add_method(struct rules *r, const char *service, const method_pb *m, struct err 
         .path = kept,
         .scope = o->scope,
         .others_scope = o->others_scope != NULL ? o->others_scope : "",
+        .wakes = o->wakes != NULL ? o->wakes : "",
         .deadline_ms_max = o->deadline_ms_max,
         .idempotent = o->idempotent,
         .begins = o->begins,

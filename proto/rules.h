@@ -31,6 +31,7 @@ struct method_rules {
     const char *path;
     const char *scope;
     const char *others_scope; // "": none
+    const char *wakes;        // a field of the request; "": none
     uint32_t deadline_ms_max; // 0: none
     bool idempotent;
     bool begins;

@@ -37,6 +37,7 @@
 #include "server/sandbox/alive.h"
 #include "server/anomaly/anomaly.h"
 #include "server/api/api.h"
+#include "server/api/convert.h"
 #include "server/batch/batch.h"
 #include "server/sandbox/bpf.h"
 #include "check.h"
@@ -63,6 +64,7 @@
 #include "server/sandbox/sandbox.h"
 #include "server/base/server.h"
 #include "server/sandbox/spawn.h"
+#include "server/sleep/sleepers.h"
 #include "server/snapshot/made.h"
 #include "server/snapshot/noted.h"
 #include "server/snapshot/snapshots.h"
@@ -269,6 +271,22 @@ open_state(struct broker *b, struct err *e)
 }
 
 static int
+make_store(struct broker *b, struct err *e)
+{
+    b->s.store = store_new(&b->s, &b->config->store, b->config->state_dir, e);
+    if (b->s.store == NULL)
+        log_err(LOG_ERROR, "store", e); // all else works
+    if (b->s.made != NULL)
+        made_load(b->s.made);
+    b->s.sleepers =
+        sleepers_new(&b->s, &(struct sleep_settings){&b->config->limits_held, convert_sandbox});
+    if (b->s.sleepers == NULL)
+        return err_sys(e, ENOMEM, "start");
+    dispatch_set_gate(b->s.dispatch, sleepers_gate, b->s.sleepers);
+    return 0;
+}
+
+static int
 make_core(struct broker *b, struct err *e)
 {
     b->s.loop = &b->loop;
@@ -309,11 +327,8 @@ make_core(struct broker *b, struct err *e)
         return err_sys(e, ENOMEM, "start");
     sandboxes_set_mounters(b->s.sandboxes, &volume_mounters);
     volumes_sweep(b->s.volumes);
-    b->s.store = store_new(&b->s, &b->config->store, b->config->state_dir, e);
-    if (b->s.store == NULL)
-        log_err(LOG_ERROR, "store", e); // all else works
-    if (b->s.made != NULL)
-        made_load(b->s.made);
+    if (make_store(b, e) < 0)
+        return err_errno(e);
     b->s.contexts = contexts_new(&b->s);
     b->s.pool = pool_new(&b->s, b->s.sandboxes);
     if (b->s.pool != NULL)
@@ -419,6 +434,7 @@ take_down(struct broker *b)
     alive_stop(s->alive);
     feed_close(s->feed);
     rpc_close(s->rpc);
+    sleepers_stop(s->sleepers);
     store_stop(s->store);
     state_close(take_ptr(s->state));
     access_free(take_ptr(s->access));
@@ -444,6 +460,7 @@ take_down(struct broker *b)
     telemetry_free(take_ptr(s->telemetry));
     net_free(take_ptr(s->net));
     sandboxes_free(s->sandboxes);
+    sleepers_free(take_ptr(s->sleepers));
     store_free(take_ptr(s->store)); // sandboxes hold its layers
     volumes_free(take_ptr(s->volumes));
     rpc_free(s->rpc); // jobs are counted for its tenants

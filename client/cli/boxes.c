@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sandboxes: create, ls, get, update, rm, pause, resume.
+// Sandboxes: create, ls, get, update, rm, pause, resume, sleep, wake.
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,6 +39,7 @@ cli_create(const struct command *c, const struct options *o)
     co.mounts_n = o->mounts_n;
     co.ttl_ms = o->ttl_ms;
     co.snapshot = o->snapshot;
+    co.sleep_after_ms = o->sleep_after_ms;
     if (stockade_create(s, &co, &box, &e) < 0)
         code = cli_fail(c, "", &e);
     else if (o->json)
@@ -166,6 +167,14 @@ print_sandbox(const struct stockade_sandbox *box)
     (void)printf("state     %s\n", cli_state_name(box->state));
     (void)printf("template  %s\n", text_clean(box->template_name, text, sizeof text));
     cli_print_policy(&box->policy);
+    if (box->sleep != NULL && box->sleep->awake_ms == 0)
+        (void)printf("asleep    %s, %s on the disk%s\n",
+                     units_show_age(now - box->sleep->asleep_ms, age, sizeof age),
+                     units_show_bytes(box->sleep->bytes, text, sizeof text),
+                     box->sleep->fell_back ? "; lost since it had been woken up" : "");
+    if (box->sleep_after_ms != 0)
+        (void)printf("sleeps    after %s without use\n",
+                     units_show_age((int64_t)box->sleep_after_ms, left, sizeof left));
     (void)printf("jobs      %u\n", box->processes);
     (void)printf("age       %s\n", units_show_age(now - box->created_ms, age, sizeof age));
     if (box->expires_ms != 0)
@@ -221,6 +230,33 @@ struct acting {
     int code;
 };
 
+// Only what is not 0, on stderr: stdout has the names of those that are asleep or awake now.
+static void
+say_lost(const struct stockade_sandbox *box, const char *typed)
+{
+    const struct stockade_sleep *l = box->sleep;
+    const struct {
+        uint32_t n;
+        const char *what;
+    } rows[] = {
+        {l->processes_ended, "processes ended"},
+        {l->contexts_ended, "contexts ended, with their variables"},
+        {l->operations_ended, "operations on files ended"},
+        {l->connections_closed, "connections were closed"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].n > 0)
+            (void)fprintf(stderr, "%s: %u %s when it fell asleep\n", typed, rows[i].n,
+                          rows[i].what);
+    if (l->fell_back)
+        (void)fprintf(stderr,
+                      "%s: it was lost while it was awake: what it wrote after it had fallen "
+                      "asleep is lost\n",
+                      typed);
+}
+
+static act_fn sleep_one, wake_one;
+
 static void
 act_on(struct acting *a, const char *typed)
 {
@@ -239,6 +275,8 @@ act_on(struct acting *a, const char *typed)
                                     box != NULL ? json_of_sandbox(box) : json_string(typed));
     else
         (void)puts(typed);
+    if (box != NULL && box->sleep != NULL && (a->act == sleep_one || a->act == wake_one))
+        say_lost(box, typed);
     stockade_free(box);
     if (a->code == EXIT_OK)
         a->code = code;
@@ -264,6 +302,20 @@ resume_one(const struct acting *a, const char *id, const struct stockade_sandbox
            struct stockade_error *e)
 {
     return stockade_resume(a->s, id, out, e);
+}
+
+static int
+sleep_one(const struct acting *a, const char *id, const struct stockade_sandbox **out,
+          struct stockade_error *e)
+{
+    return stockade_sleep(a->s, id, a->o->stop, out, e);
+}
+
+static int
+wake_one(const struct acting *a, const char *id, const struct stockade_sandbox **out,
+         struct stockade_error *e)
+{
+    return stockade_wake(a->s, id, out, e);
 }
 
 static int
@@ -332,6 +384,18 @@ int
 cli_resume(const struct command *c, const struct options *o)
 {
     return act(c, o, resume_one);
+}
+
+int
+cli_sleep(const struct command *c, const struct options *o)
+{
+    return act(c, o, sleep_one);
+}
+
+int
+cli_wake(const struct command *c, const struct options *o)
+{
+    return act(c, o, wake_one);
 }
 
 int

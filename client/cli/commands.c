@@ -159,6 +159,15 @@ static const struct option_row create_only[] = {
     {"ttl", 0, OPTION_DURATION, AT(ttl_ms), "TIME",
      "time after which the broker deletes the sandbox (default: set by the configuration)", NULL},
     {"snapshot", 0, OPTION_TEXT, AT(snapshot), "NAME", "begin with a kept snapshot", NULL},
+    {"sleep-after", 0, OPTION_DURATION, AT(sleep_after_ms), "TIME",
+     "let the sandbox fall asleep when it was idle for so long (default: set by the template)",
+     NULL},
+    {0},
+};
+
+static const struct option_row sleep_only[] = {
+    {"stop", 0, OPTION_FLAG, AT(stop), NULL, "cancel the jobs that run in the sandboxes first",
+     NULL},
     {0},
 };
 
@@ -231,6 +240,8 @@ static const char *const event_kinds[] = {"sandbox_created",
                                           "sandbox_deleted",
                                           "sandbox_paused",
                                           "sandbox_resumed",
+                                          "sandbox_asleep",
+                                          "sandbox_awake",
                                           "policy_changed",
                                           "job_started",
                                           "job_ended",
@@ -488,6 +499,11 @@ const struct command commands[] = {
      false, false, cli_pause},
     {"resume", "continue paused sandboxes", "[OPTION]... SANDBOX...", NULL, NO_GROUPS,
      OPERAND_SANDBOX, 1, -1, false, false, cli_resume},
+    {"sleep", "put sandboxes to sleep: only their files stay, on the disk",
+     "[OPTION]... SANDBOX...", sleep_details, GROUPS(sleep_only), OPERAND_SANDBOX, 1, -1, false,
+     false, cli_sleep},
+    {"wake", "wake sandboxes up", "[OPTION]... SANDBOX...", NULL, NO_GROUPS, OPERAND_SANDBOX, 1, -1,
+     false, false, cli_wake},
     {"rm", "kill the jobs of sandboxes and remove them", "[OPTION]... SANDBOX... | --all", NULL,
      GROUPS(rm_only), OPERAND_SANDBOX, 0, -1, false, false, cli_rm},
     {"snapshot", "keep states of the files of a sandbox, and roll back to them",

@@ -7,10 +7,11 @@
 #include "options.h"
 
 command_fn cli_run, cli_batch, cli_exec, cli_create, cli_ls, cli_rm, cli_pause, cli_resume,
-    cli_update, cli_get, cli_ps, cli_logs, cli_network, cli_forward, cli_info, cli_metrics,
-    cli_doctor, cli_completion, cli_version, cli_help_command, cli_anomalies, cli_profiles,
-    cli_events, cli_top, cli_inspect, cli_cp, cli_fs, cli_snapshot, cli_fork, cli_code, cli_repl,
-    cli_checkpoint, cli_template, cli_transaction, cli_volume, cli_key, cli_admin, cli_token;
+    cli_sleep, cli_wake, cli_update, cli_get, cli_ps, cli_logs, cli_network, cli_forward, cli_info,
+    cli_metrics, cli_doctor, cli_completion, cli_version, cli_help_command, cli_anomalies,
+    cli_profiles, cli_events, cli_top, cli_inspect, cli_cp, cli_fs, cli_snapshot, cli_fork,
+    cli_code, cli_repl, cli_checkpoint, cli_template, cli_transaction, cli_volume, cli_key,
+    cli_admin, cli_token;
 
 // Prints `stockade --help` and `stockade COMMAND --help`.
 void help_all(FILE *to);

@@ -76,6 +76,16 @@ const char update_details[] =
     "Use 'stockade network' to change the network policy. Limits cannot be changed.\n\n"
     "Example: stockade update --ttl 2h agent";
 
+const char sleep_details[] =
+    "Files and snapshots go to the broker's disk, jobs and contexts end, and their memory is given back. "
+    "Id, name, labels, limits, network policy, volumes and time to live stay. A sandbox that is asleep "
+    "outlasts the broker and the host. The next command that needs it wakes it up, in a few "
+    "milliseconds; so does 'stockade wake'. 'stockade ls', 'get' and 'rm' do not.\n\n"
+    "Refused while a transaction is open, and while jobs run, unless with --stop. What ended is printed to stderr. 'stockade create "
+    "--sleep-after TIME', or sleep_after of a template, lets idle sandboxes fall asleep by "
+    "themselves.\n\n"
+    "Example: stockade sleep notebook";
+
 const char profiles_details[] =
     "A profile holds the executables that the jobs of a template run, and the sequences of system "
     "calls that each executable makes. The broker learns it from a number of runs and then freezes "

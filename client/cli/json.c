@@ -140,6 +140,25 @@ mounts(const struct stockade_mount *m, size_t n)
     return all;
 }
 
+static json_t *
+sleep_of(const struct stockade_sleep *l)
+{
+    if (l == NULL)
+        return json_null();
+    json_t *o = json_object();
+    (void)json_object_set_new(o, "sleep_time", json_of_time(l->asleep_ms));
+    (void)json_object_set_new(o, "wake_time", json_of_time(l->awake_ms));
+    (void)json_object_set_new(o, "idle", json_boolean(l->idle));
+    (void)json_object_set_new(o, "fell_back", json_boolean(l->fell_back));
+    (void)json_object_set_new(o, "bytes", integer(l->bytes));
+    (void)json_object_set_new(o, "inodes", integer(l->inodes));
+    (void)json_object_set_new(o, "processes_ended", integer(l->processes_ended));
+    (void)json_object_set_new(o, "contexts_ended", integer(l->contexts_ended));
+    (void)json_object_set_new(o, "operations_ended", integer(l->operations_ended));
+    (void)json_object_set_new(o, "connections_closed", integer(l->connections_closed));
+    return o;
+}
+
 json_t *
 json_of_sandbox(const struct stockade_sandbox *b)
 {
@@ -156,6 +175,8 @@ json_of_sandbox(const struct stockade_sandbox *b)
     (void)json_object_set_new(o, "limits", json_of_limits(&b->limits));
     (void)json_object_set_new(o, "labels", labels(b->labels, b->labels_n));
     (void)json_object_set_new(o, "volumes", mounts(b->mounts, b->mounts_n));
+    (void)json_object_set_new(o, "sleep_after_ms", integer(b->sleep_after_ms));
+    (void)json_object_set_new(o, "last_sleep", sleep_of(b->sleep));
     return o;
 }
 

@@ -66,6 +66,7 @@ struct options {
     uint64_t interval_ms;    // top
     const char *mode, *glob; // fs
     const char *path;        // snapshot
+    uint64_t sleep_after_ms; // create
     bool patch;              // snapshot
     bool once, syscalls, resume, stop, keep, force, recursive, parents, no_clobber, no_cache;
     bool json, bill, interactive, terminal, no_stdin, detach, follow, all, no_trunc, quiet, rules,

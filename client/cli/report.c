@@ -170,7 +170,7 @@ cli_outcome_name(uint32_t outcome)
 const char *
 cli_state_name(uint32_t state)
 {
-    static const char *const names[] = {"UNKNOWN", "RUNNING", "PAUSED", "DELETING"};
+    static const char *const names[] = {"UNKNOWN", "RUNNING", "PAUSED", "DELETING", "ASLEEP"};
     return name_of(names, sizeof names / sizeof names[0], state);
 }
 

@@ -319,6 +319,8 @@ static const struct kind {
     {"SANDBOX_DELETED", CLASS_API, 4, fill_api},
     {"SANDBOX_PAUSED", CLASS_API, 3, fill_api},
     {"SANDBOX_RESUMED", CLASS_API, 3, fill_api},
+    {"SANDBOX_ASLEEP", CLASS_API, 3, fill_api},
+    {"SANDBOX_AWAKE", CLASS_API, 3, fill_api},
     {"POLICY_CHANGED", CLASS_API, 3, fill_api},
     {"JOB_STARTED", CLASS_API, 1, fill_api},
 };

@@ -15,6 +15,7 @@
 #include "server/sandbox/job.h"
 #include "server/sandbox/limits.h"
 #include "server/sandbox/sandbox.h"
+#include "server/sleep/sleepers.h"
 #include "server/snapshot/kept.h"
 #include "server/store/store.h"
 #include "stockade/v1/code_service.pb-c.h"
@@ -66,18 +67,25 @@ is_one_of(const char *method, const char *const *names)
 
 // ---- the parts
 
-static struct sandbox *
-find_sandbox(const struct server *s, const struct call *c, const ProtobufCMessage *m,
-             const char *method)
+// The id or name of a sandbox in a request; "": none.
+static const char *
+sandbox_named(const ProtobufCMessage *m, const char *method)
 {
-    struct err none;
-    const char *tenant = call_tenant(c);
     const char *id = text_of(m, "sandbox_id");
     if (id == NULL && strncmp(method, "SandboxService/", 15) == 0)
         id = text_of(m, "id");
-    if (id != NULL && id[0] != '\0')
-        return sandbox_find(s->sandboxes, tenant, id, &none);
-    id = text_of(m, "process_id");
+    return id != NULL ? id : "";
+}
+
+static struct sandbox *
+find_sandbox(const struct server *s, const struct call *c, const ProtobufCMessage *m,
+             const char *named)
+{
+    struct err none;
+    const char *tenant = call_tenant(c);
+    if (named[0] != '\0')
+        return sandbox_find(s->sandboxes, tenant, named, &none);
+    const char *id = text_of(m, "process_id");
     if (id == NULL || id[0] == '\0') {
         const char *context = text_of(m, "context_id");
         const struct context *in = context != NULL && context[0] != '\0'
@@ -253,6 +261,15 @@ add_existing(struct facts *f, const struct server *s, const struct call *c,
         f->deed.network = f->network;
 }
 
+// Of one that is asleep: a call that needs more than this has woken it before (options.proto: wakes).
+static void
+add_asleep(struct facts *f, const struct sleeper *sl)
+{
+    f->deed.sandbox_id = sl->id.id;
+    f->deed.sandbox_name = sl->name;
+    f->deed.template = sl->template;
+}
+
 static int
 gather(struct facts *f, const struct server *s, const struct call *c, const ProtobufCMessage *m,
        struct err *e)
@@ -285,13 +302,18 @@ gather(struct facts *f, const struct server *s, const struct call *c, const Prot
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "check the token: out of memory");
     // Ids of connections and transfers are known only to who began them, with a call that was allowed.
     f->deed.follows = text_of(m, "connection_id") != NULL || text_of(m, "transfer_id") != NULL;
-    const struct sandbox *box = find_sandbox(s, c, m, method);
+    const char *named = sandbox_named(m, method);
+    const struct sandbox *box = find_sandbox(s, c, m, named);
+    const struct sleeper *asleep =
+        named[0] != '\0' ? sleepers_find(s->sleepers, call_tenant(c), named) : NULL;
     const char *context = text_of(m, "context_id");
     const bool in_context = context != NULL && context[0] != '\0';
     if (continues_batch(m))
         add_batch(f, s, c, m);
     else if (box != NULL)
         add_existing(f, s, c, box, m);
+    else if (asleep != NULL)
+        add_asleep(f, asleep);
     else if (!in_context && text_of(m, "template") != NULL &&
              (f->deed.makes || text_of(m, "name") == NULL))
         add_made(f, s, c, m);

@@ -11,6 +11,7 @@
 #include "server/config/config.h"
 #include "server/base/server.h"
 #include "server/sandbox/image.h"
+#include "server/sleep/sleepers.h"
 #include "server/snapshot/made.h"
 #include "server/sandbox/mounts.h"
 #include "server/volume/volumes.h"
@@ -81,6 +82,10 @@ convert_sandbox(struct arena *a, const struct sandbox *s)
         !convert_metadata(a, s, m) || !convert_volumes(a, s->spec.mounts, m))
         return NULL;
     limits_to_message(&s->spec.limits, m->limits);
+    m->sleep_after_ms = s->spec.sleep_after_ms;
+    const struct sleeper *slept = sleepers_of(sandboxes_server(s->all)->sleepers, s);
+    if (slept != NULL && (m->last_sleep = sleeper_facts(a, slept)) == NULL)
+        return NULL;
     if (s->expires_ms != 0)
         m->expire_time = convert_time(a, s->expires_ms);
     return m;

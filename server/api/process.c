@@ -6,6 +6,7 @@
 
 #include "server/sandbox/job.h"
 #include "server/sandbox/sandbox.h"
+#include "server/sleep/sleepers.h"
 #include "server/base/server.h"
 #include "convert.h"
 #include "page.h"
@@ -161,18 +162,18 @@ list(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__ProcessServiceListRequest *m =
         (const Stockade__V1__ProcessServiceListRequest *)req;
-    const struct sandbox *sb = NULL;
+    const char *id = NULL;
     struct page auto_page p = {0};
     struct err e;
     int r = page_begin(&p, m->page_size, m->page_token, &e);
     if (r == 0 && m->sandbox_id[0] != '\0') {
-        sb = sandbox_find(s->sandboxes, call_tenant(c), m->sandbox_id, &e);
-        r = sb == NULL ? -1 : 0;
+        id = sleepers_id(s->sleepers, call_tenant(c), m->sandbox_id, &e);
+        r = id == NULL ? err_errno(&e) : 0;
     }
     if (r < 0)
         call_fail(c, &e);
     else
-        list_page(s, c, sb != NULL ? sb->id.id : NULL, &p);
+        list_page(s, c, id, &p);
 }
 
 #define METHOD(name, request, response, handler)                                                   \

@@ -14,10 +14,12 @@
 #include "server/sandbox/sandbox.h"
 #include "server/snapshot/kept.h"
 #include "server/base/server.h"
+#include "server/sleep/sleepers.h"
 #include "convert.h"
 #include "page.h"
 #include "fork.h"
 #include "forward.h"
+#include "sleep.h"
 
 // A call that waits: for a sandbox (Create) or for a change of state (Delete, Pause, Resume, Update).
 struct pending {
@@ -201,6 +203,9 @@ read_create(struct server *s, const char *tenant,
     (void)snprintf(spec->name, sizeof spec->name, "%s", m->name);
     spec->ttl_ms = m->ttl_ms != 0 ? m->ttl_ms : s->config->ttl_default_ms;
     if (r == 0)
+        spec->sleep_after_ms =
+            m->sleep_after_ms != 0 ? m->sleep_after_ms : spec->template->sleep_after_ms;
+    if (r == 0)
         r = check_ttl(s, spec->ttl_ms, e);
     if (r == 0)
         r = convert_mounts(s, tenant, m->n_volumes, m->volumes, spec, e);
@@ -248,6 +253,8 @@ get(struct server *s, struct call *c, const ProtobufCMessage *req)
     const Stockade__V1__SandboxServiceGetRequest *m =
         (const Stockade__V1__SandboxServiceGetRequest *)req;
     struct err e;
+    if (sleep_reply(s, c, m->id, &stockade__v1__sandbox_service_get_response__descriptor))
+        return;
     struct sandbox *sb = sandbox_find(s->sandboxes, call_tenant(c), m->id, &e);
     if (sb == NULL)
         call_fail(c, &e);
@@ -269,6 +276,39 @@ has_labels(const struct sandbox *sb, const Stockade__V1__SandboxServiceListReque
     return true;
 }
 
+static bool
+message_has_labels(const Stockade__V1__Sandbox *sb,
+                   const Stockade__V1__SandboxServiceListRequest *m)
+{
+    for (size_t i = 0; i < m->n_metadata; i++) {
+        bool found = false;
+        for (size_t k = 0; k < sb->n_metadata && !found; k++)
+            found = strcmp(sb->metadata[k]->key, m->metadata[i]->key) == 0 &&
+                    strcmp(sb->metadata[k]->value, m->metadata[i]->value) == 0;
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
+// Those that are asleep, up to this order. False: the page ends here.
+static bool
+list_sleepers(const struct server *s, struct page *p, const char *tenant, uint64_t before,
+              const Stockade__V1__SandboxServiceListRequest *m)
+{
+    const struct sleeper *sl = NULL;
+    while ((sl = sleepers_next(s->sleepers, tenant, p->last)) != NULL && sl->order < before) {
+        if (!page_has_room(p))
+            return false;
+        Stockade__V1__Sandbox *sb = sleeper_message(p->arena, sl);
+        if (sb != NULL && !message_has_labels(sb, m))
+            p->last = sl->order;
+        else if (!page_add(p, sl->order, sb))
+            return false;
+    }
+    return true;
+}
+
 static void
 list(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
@@ -282,15 +322,18 @@ list(struct server *s, struct call *c, const ProtobufCMessage *req)
         call_fail(c, &e);
         return;
     }
+    bool more = true;
     list_each(it, sandboxes_owned(s->sandboxes))
     {
         const struct sandbox *sb = list_entry(it, struct sandbox, node);
-        if (sb->order <= p.last || strcmp(sb->tenant->name, call_tenant(c)) != 0 ||
-            !has_labels(sb, m))
+        if (!more || sb->order <= p.last || strcmp(sb->tenant->name, call_tenant(c)) != 0 ||
+            !has_labels(sb, m) || sleepers_find(s->sleepers, call_tenant(c), sb->id.id) != NULL)
             continue;
-        if (!page_has_room(&p) || !page_add(&p, sb->order, convert_sandbox(p.arena, sb)))
-            break;
+        more = list_sleepers(s, &p, call_tenant(c), sb->order, m) && page_has_room(&p) &&
+               page_add(&p, sb->order, convert_sandbox(p.arena, sb));
     }
+    if (more)
+        (void)list_sleepers(s, &p, call_tenant(c), UINT64_MAX, m);
     response.sandboxes = p.elements;
     response.n_sandboxes = p.n;
     response.next_page_token = p.token;
@@ -433,12 +476,11 @@ on_deleted(void *cookie, struct sandbox *s, const struct err *e)
     free(p);
 }
 
-static void delete (struct server *s, struct call *c, const ProtobufCMessage *req)
+static void
+delete_box(struct server *s, struct call *c, const char *id)
 {
-    const Stockade__V1__SandboxServiceDeleteRequest *m =
-        (const Stockade__V1__SandboxServiceDeleteRequest *)req;
     struct err e;
-    struct sandbox *sb = sandbox_find(s->sandboxes, call_tenant(c), m->id, &e);
+    struct sandbox *sb = sandbox_find(s->sandboxes, call_tenant(c), id, &e);
     if (sb == NULL) {
         call_fail(c, &e);
         return;
@@ -450,6 +492,11 @@ static void delete (struct server *s, struct call *c, const ProtobufCMessage *re
     call_watch(c, on_cancel, NULL, p);
     (void)err_set(&e, ERR_CANCELLED, "its sandbox was deleted");
     sandbox_destroy(sb, &e, &p->waiter);
+}
+
+static void delete (struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    sleep_delete(s, c, ((const Stockade__V1__SandboxServiceDeleteRequest *)req)->id, delete_box);
 }
 
 // Pause and Resume differ only in direction; both requests are an id.
@@ -501,6 +548,8 @@ const struct call_method sandbox_methods[] = {
     METHOD("Delete", delete, delete),
     METHOD("Pause", pause, pause_it),
     METHOD("Resume", resume, resume_it),
+    METHOD("Sleep", sleep, sandbox_sleep),
+    METHOD("Wake", wake, sandbox_wake),
     METHOD("Fork", fork, sandbox_fork),
     METHOD("Forward", forward, sandbox_forward),
     METHOD("ForwardInput", forward_input, sandbox_forward_input),

@@ -12,6 +12,7 @@
 #include "proto/wire.h"
 #include "server/base/server.h"
 #include "server/sandbox/sandbox.h"
+#include "server/sleep/sleepers.h"
 #include "transaction_message.h"
 
 // Begin or Commit, until it is done.
@@ -156,12 +157,12 @@ list(struct server *s, struct call *c, const ProtobufCMessage *req)
     Stockade__V1__TransactionServiceListResponse response =
         STOCKADE__V1__TRANSACTION_SERVICE_LIST_RESPONSE__INIT;
     struct page auto_page p = {0};
-    const struct sandbox *sb = NULL;
+    const char *id = NULL;
     struct err e;
     int r = page_begin(&p, m->page_size, m->page_token, &e);
     if (r == 0 && m->sandbox[0] != '\0') {
-        sb = sandbox_find(s->sandboxes, call_tenant(c), m->sandbox, &e);
-        r = sb == NULL ? err_errno(&e) : 0;
+        id = sleepers_id(s->sleepers, call_tenant(c), m->sandbox, &e);
+        r = id == NULL ? err_errno(&e) : 0;
     }
     if (r < 0) {
         call_fail(c, &e);
@@ -171,7 +172,7 @@ list(struct server *s, struct call *c, const ProtobufCMessage *req)
     {
         const struct transaction *t = list_entry(it, struct transaction, node);
         if (t->order <= p.last || strcmp(t->tenant, call_tenant(c)) != 0 ||
-            (sb != NULL && strcmp(t->sandbox, sb->id.id) != 0))
+            (id != NULL && strcmp(t->sandbox, id) != 0))
             continue;
         if (!page_has_room(&p) || !page_add(&p, t->order, transaction_message(p.arena, t, 0)))
             break;

@@ -33,6 +33,7 @@
     LABEL(DIRECTION, "direction", 2)  /* enum metric_direction */                                  \
     LABEL(MAP, "map", 4)              /* enum metric_map */                                        \
     LABEL(PROCESS, "process", 4)      /* enum metric_process */                                    \
+    LABEL(SLEEP, "state", 2)          /* sleep/sleepers.c */                                       \
     LABEL(VERSION, "version", 1)
 
 // COUNTER(id, unit, label, label, name, help)
@@ -107,6 +108,23 @@
             "Results of calls with an idempotency key that found no room to be kept.")             \
     PAIR(SANDBOXES, NUMBER, STATE, TEMPLATE, "stockade_sandboxes",                                 \
          "Sandboxes, by state and template; READY ones are in the pool.")                          \
+    GAUGE(SLEEPING, NUMBER, SLEEP, "stockade_sleeping_sandboxes",                                  \
+          "Sandboxes that have slept and are kept on the disk, by state: asleep, or awake again.") \
+    COUNTER(SLEEPS, NUMBER, NONE, NONE, "stockade_sandbox_sleeps_total",                           \
+            "Times that a sandbox fell asleep.")                                                   \
+    COUNTER(                                                                                       \
+        SLEEPS_FAILED, NUMBER, NONE, NONE, "stockade_sandbox_sleep_failures_total",                \
+        "Times that a sandbox did not fall asleep: a call needed it, or it could not be kept.")    \
+    TIMES(SLEEP_TIME, NONE, "stockade_sandbox_sleep_duration_seconds",                             \
+          "Time until the files of a sandbox were on the disk and the rest of it was removed.")    \
+    COUNTER(WAKES, NUMBER, NONE, NONE, "stockade_sandbox_wakes_total",                             \
+            "Times that a sandbox woke up.")                                                       \
+    COUNTER(WAKES_FAILED, NUMBER, NONE, NONE, "stockade_sandbox_wake_failures_total",              \
+            "Times that a sandbox could not be woken up, and stayed asleep.")                      \
+    TIMES(WAKE_TIME, NONE, "stockade_sandbox_wake_duration_seconds",                               \
+          "Time until a sandbox that was asleep had its files again.")                             \
+    COUNTER(SLEEPERS_FELL_BACK, NUMBER, NONE, NONE, "stockade_sandboxes_fell_back_total",          \
+            "Sandboxes that were lost while they were awake, and are as they last fell asleep.")   \
     COUNTER(BIRTHS, NUMBER, NONE, NONE, "stockade_sandbox_births_total",                           \
             "Sandboxes that became ready.")                                                        \
     COUNTER(BIRTHS_FAILED, NUMBER, NONE, NONE, "stockade_sandbox_birth_failures_total",            \

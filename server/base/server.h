@@ -28,6 +28,7 @@ struct relay_report;
 struct rpc;
 struct sandboxes;
 struct spawn;
+struct sleepers;
 struct spawn_features;
 struct state;
 struct store;
@@ -62,6 +63,7 @@ struct server {
     struct state *state;               // the database: keys, tokens
     struct access *access;             // credentials
     struct store *store;               // states of files that last; NULL: it cannot keep any
+    struct sleepers *sleepers;         // sandboxes that are asleep; NULL in tests
     struct batches *batches;           // batches of jobs, by tenant and key
     struct dispatch *dispatch;
     struct rpc *rpc;

@@ -273,6 +273,7 @@ compare_templates(const struct template *a, const struct template *b, struct wor
     add_word(w, a->pool != b->pool && a->disabled[0] == '\0' && b->disabled[0] == '\0', "pool");
     add_word(w, !same_warm(a, b), "warm");
     add_word(w, a->count_syscalls != b->count_syscalls, "count_syscalls");
+    add_word(w, a->sleep_after_ms != b->sleep_after_ms, "sleep_after");
     add_word(w, a->disabled[0] != '\0' && b->disabled[0] == '\0', "no longer disabled");
     add_word(w, strcmp(a->disabled, b->disabled) != 0 && b->disabled[0] != '\0', "disabled");
 }
@@ -349,6 +350,7 @@ take_template(struct template *t, struct template *next)
     t->warm = next->warm;
     memcpy(t->imports, next->imports, sizeof t->imports);
     t->count_syscalls = next->count_syscalls;
+    t->sleep_after_ms = next->sleep_after_ms;
     SWAP(t->env, next->env);
     SWAP(t->env_n, next->env_n);
     SWAP(t->network, next->network);

@@ -288,6 +288,17 @@ read_root(const struct config_reader *r, const struct config_key *k, struct yaml
     return read_word(r, k, n, to, words);
 }
 
+static int
+read_sleep_after(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+                 void *to)
+{
+    int err = config_read_ms(r, k, n, to);
+    const uint64_t *ms = config_field(k, to);
+    if (err == 0 && *ms != 0 && *ms < 1000)
+        return config_fail(r, n, "must be 0 (never), or at least 1s");
+    return err;
+}
+
 // A section of a template that another layer keeps: read_templates() reads it.
 static int
 read_later(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
@@ -327,6 +338,7 @@ static const struct config_key template_keys[] = {
     {"pool", config_read_count, AT(template, pool), 0, 1024, NULL},
     {"warm", config_read_warm, 0, 0, 0, 0, NULL},
     {"count_syscalls", config_read_bool, AT(template, count_syscalls), 0, 0, NULL},
+    {"sleep_after", read_sleep_after, AT(template, sleep_after_ms), 0, 2592000000, NULL},
     {0},
 };
 

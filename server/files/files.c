@@ -285,6 +285,12 @@ files_begin(struct files *all, struct sandbox *s, enum files_method method,
     return op;
 }
 
+uint32_t
+files_of(const struct files *all, const struct sandbox *s)
+{
+    return all != NULL ? box_ops(all, s) : 0;
+}
+
 const char *
 files_id(const struct files_op *op)
 {

@@ -76,6 +76,9 @@ int files_pass(struct files_op *op, int *fds, uint32_t fds_n, struct err *e);
 // Ends all operations in a sandbox, for this reason. Returns their number.
 uint32_t files_cut_off(struct files *all, const struct sandbox *s, const struct err *why);
 
+// Operations in a sandbox.
+uint32_t files_of(const struct files *all, const struct sandbox *s);
+
 // What files_begin() was given.
 void *files_cookie(const struct files_op *op);
 

@@ -87,6 +87,7 @@ struct method {
     const struct method_rules *rules;
     enum scope scope, others;               // of the rules
     const ProtobufCFieldDescriptor *tenant; // the field "tenant" of the request; NULL: it has none
+    const ProtobufCFieldDescriptor *wakes;  // of the rules; NULL: none
     uint32_t number;                        // METRIC_BY_METHOD
 };
 
@@ -108,6 +109,7 @@ struct call {
     struct timer timer;
     int32_t code; // of its END
     bool stream, counted_stream, sent_data;
+    bool decided; // the authority was asked
     bool watches; // call_only_watches()
     uint32_t credit;
     bool wants_credit;                        // call_send returned -EAGAIN: no credit

@@ -29,6 +29,8 @@ struct dispatch {
     dispatch_credentials *credentials; // NULL: none is understood
     void *credentials_cookie;
     const bool *anonymous; // NULL: allowed
+    dispatch_gate *gate;   // NULL: none
+    void *gate_cookie;
     struct method methods[METHODS_MAX];
     size_t n;
 };
@@ -76,6 +78,11 @@ add(struct dispatch *d, const struct call_method *m, struct err *e)
                        m->path);
     if (d->n == METHODS_MAX)
         return err_set(e, ERR_INTERNAL, "serve %s: more than %d methods", m->path, METHODS_MAX);
+    const ProtobufCFieldDescriptor *wakes =
+        protobuf_c_message_descriptor_get_field_by_name(m->input, rules->wakes);
+    if (rules->wakes[0] != '\0' && (wakes == NULL || wakes->type != PROTOBUF_C_TYPE_STRING))
+        return err_set(e, ERR_INTERNAL, "serve %s: its request has no text %s", m->path,
+                       rules->wakes);
     uint32_t number = (uint32_t)d->n + 1 < METRIC_VALUES_METHOD ? (uint32_t)d->n + 1 : 0;
     if (number != 0)
         metrics_name_value(METRIC_BY_METHOD, number, m->path);
@@ -85,6 +92,7 @@ add(struct dispatch *d, const struct call_method *m, struct err *e)
         .scope = scope_find(rules->scope),
         .others = scope_find(rules->others_scope),
         .tenant = protobuf_c_message_descriptor_get_field_by_name(m->input, "tenant"),
+        .wakes = rules->wakes[0] != '\0' ? wakes : NULL,
         .number = number,
     };
     qsort(d->methods, d->n, sizeof d->methods[0], compare_methods);
@@ -197,6 +205,12 @@ check_credential(struct dispatch *d, struct call *c, struct err *e)
     return r < 0 ? r : call_become(c, &who, e);
 }
 
+static const char *
+text_of(const struct call *c, const ProtobufCFieldDescriptor *field)
+{
+    return *(const char *const *)(const void *)((const char *)c->request + field->offset);
+}
+
 // Determines whose objects the call may see: the field `tenant` says so, if there is one.
 static int
 check_whose(struct dispatch *d, struct call *c, struct err *e)
@@ -209,7 +223,7 @@ check_whose(struct dispatch *d, struct call *c, struct err *e)
     if (m->rules->others_scope[0] == '\0')
         return 0;
     if (m->tenant != NULL)
-        asked = *(const char *const *)(const void *)((const char *)c->request + m->tenant->offset);
+        asked = text_of(c, m->tenant);
     else if (others)
         asked = "*";
     if (asked[0] == '\0' || strcmp(asked, c->principal.tenant) == 0)
@@ -352,6 +366,25 @@ run(const struct dispatch *d, struct call *c)
     c->method->served->handler(d->server, c, c->request);
 }
 
+// A sandbox that is asleep wakes up before the authority decides, which must know its limits and its network. The decision may take
+// time, in which the sandbox may fall asleep again.
+static void
+admit(struct dispatch *d, struct call *c)
+{
+    struct err e;
+    const ProtobufCFieldDescriptor *field = c->method->wakes;
+    const char *name = field != NULL ? text_of(c, field) : "";
+    int r = d->gate != NULL && name[0] != '\0' ? d->gate(d->gate_cookie, c, name, &e) : 0;
+    if (r == 0 && d->authority != NULL && !c->decided) {
+        c->decided = true;
+        r = d->authority(d->authority_cookie, c, c->request, &e);
+    }
+    if (r < 0)
+        call_fail(c, &e);
+    else if (r == 0)
+        run(d, c);
+}
+
 void
 dispatch_call(struct dispatch *d, struct call *c)
 {
@@ -359,12 +392,27 @@ dispatch_call(struct dispatch *d, struct call *c)
     int r = 0;
     for (size_t i = 0; i < sizeof checks / sizeof checks[0] && r == 0; i++)
         r = checks[i](d, c, &e);
-    if (r == 0 && d->authority != NULL)
-        r = d->authority(d->authority_cookie, c, c->request, &e);
     if (r < 0)
         call_fail(c, &e);
-    else if (r == 0)
-        run(d, c);
+    else
+        admit(d, c);
+}
+
+void
+dispatch_set_gate(struct dispatch *d, dispatch_gate *gate, void *cookie)
+{
+    d->gate = gate;
+    d->gate_cookie = cookie;
+}
+
+void
+dispatch_go_on(struct call *c, const struct err *e)
+{
+    call_watch(c, NULL, NULL, NULL);
+    if (e != NULL)
+        call_fail(c, e);
+    else
+        admit(c->rpc->dispatch, c);
 }
 
 void
@@ -394,5 +442,5 @@ dispatch_decide(struct call *c, const struct err *e)
     if (e != NULL)
         call_fail(c, e);
     else
-        run(c->rpc->dispatch, c);
+        admit(c->rpc->dispatch, c);
 }

@@ -35,6 +35,13 @@ void dispatch_set_anonymous(struct dispatch *d, const bool *allowed);
 // The decision about a waiting call; e NULL: it may run. Do not call it from inside the authority.
 void dispatch_decide(struct call *c, const struct err *e);
 
+// The step before the authority and the handler of a method that may wake a sandbox (options.proto: wakes); it is repeated after a
+// decision that took time. `name` is the id or name in the request, never "". The same results as those of an authority; after 1,
+// dispatch_go_on() follows.
+typedef int dispatch_gate(void *cookie, struct call *c, const char *name, struct err *e);
+void dispatch_set_gate(struct dispatch *d, dispatch_gate *gate, void *cookie);
+void dispatch_go_on(struct call *c, const struct err *e);
+
 // Adds a service's methods (terminated by {0}); the table is borrowed and must stay valid. Fails if a path has no
 // rules in the descriptor set, or was already added.
 int dispatch_add(struct dispatch *d, const struct call_method *methods, struct err *e);

@@ -207,13 +207,19 @@ check_port(const struct sandbox *s, uint16_t port, struct err *e)
     return r;
 }
 
+uint32_t
+forwards_of(const struct forwards *all, const struct sandbox *s)
+{
+    uint32_t n = 0;
+    for (struct list *it = all->list.next; it != &all->list; it = it->next)
+        n += memcmp(list_entry(it, struct forward, node)->sandbox, s->id_bytes, ID_BYTES) == 0;
+    return n;
+}
+
 static int
 check_room(const struct forwards *all, const struct sandbox *s, struct err *e)
 {
-    uint32_t of_sandbox = 0;
-    for (struct list *it = all->list.next; it != &all->list; it = it->next)
-        of_sandbox +=
-            memcmp(list_entry(it, struct forward, node)->sandbox, s->id_bytes, ID_BYTES) == 0;
+    const uint32_t of_sandbox = forwards_of(all, s);
     if (all->table.n < FORWARDS_MAX && of_sandbox < FORWARDS_OF_SANDBOX)
         return 0;
     int r = err_set(e, ERR_RESOURCE_EXHAUSTED,

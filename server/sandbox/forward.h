@@ -55,5 +55,8 @@ struct forward *forward_find(struct forwards *all, const char *tenant, const cha
 int forward_write(struct forward *f, const void *bytes, size_t n, struct err *e);
 void forward_close(struct forward *f);
 
+// Connections to a sandbox.
+uint32_t forwards_of(const struct forwards *all, const struct sandbox *s);
+
 // Closes the connections that the sandbox's policy forbids now.
 void forwards_check(struct forwards *all, const struct sandbox *s);

@@ -15,6 +15,8 @@ struct sandboxes {
     struct idtable table;
     struct list owned; // sandboxes with an owner, oldest first
     uint64_t taken;    // number of sandboxes that were ever taken
+    bool (*absent_has_name)(void *cookie, const char *tenant, const char *name); // NULL: none
+    void *absent_cookie;
     void (*none_left)(void *cookie);
     void *none_left_cookie;
 };

@@ -418,6 +418,54 @@ sandbox_set_ttl(struct sandbox *s, uint64_t ttl_ms)
 }
 
 void
+sandbox_fall_asleep(struct sandbox *s, const struct err *why, struct sandbox_waiter *w)
+{
+    s->falls_asleep = s->state != SANDBOX_DELETING;
+    sandbox_destroy(s, why, w);
+}
+
+// Its cgroup keeps the id that it was born with, which nobody has seen.
+static void
+become(struct sandbox *s, const struct sandbox_identity *was)
+{
+    idtable_remove(&s->all->table, &s->id);
+    memcpy(s->id.id, was->id, sizeof s->id.id);
+    idtable_add(&s->all->table, &s->id);
+    memcpy(s->spec.name, was->name, sizeof s->spec.name);
+    s->spec.was = NULL;
+    s->woken = true;
+    s->order = was->order;
+    s->created_ms = was->created_ms;
+    struct list *after = &s->all->owned;
+    while (after->prev != &s->all->owned &&
+           list_entry(after->prev, struct sandbox, node)->order > s->order)
+        after = after->prev;
+    list_append(after, &s->node); // before it
+    if (was->expires_ms == 0)
+        return;
+    const uint64_t ttl_ms = s->spec.ttl_ms;
+    const int64_t left_ms = was->expires_ms - now_wall_ms();
+    sandbox_set_ttl(s, left_ms > 1 ? (uint64_t)left_ms : 1);
+    s->spec.ttl_ms = ttl_ms;
+}
+
+uint64_t
+sandbox_next_order(struct sandboxes *all)
+{
+    return ++all->taken;
+}
+
+static void
+begin_life(struct sandbox *s)
+{
+    s->order = sandbox_next_order(s->all);
+    s->created_ms = now_wall_ms();
+    list_append(&s->all->owned, &s->node);
+    if (s->spec.ttl_ms > 0)
+        sandbox_set_ttl(s, s->spec.ttl_ms);
+}
+
+void
 sandbox_take(struct sandbox *s, struct tenant *t, struct sandbox_spec *spec)
 {
     sandbox_move(s, SANDBOX_RUNNING);
@@ -430,11 +478,10 @@ sandbox_take(struct sandbox *s, struct tenant *t, struct sandbox_spec *spec)
     spec->mounts = NULL;
     spec->labels = NULL;
     spec->labels_n = 0;
-    s->order = ++s->all->taken;
-    s->created_ms = now_wall_ms();
-    list_append(&s->all->owned, &s->node);
-    if (spec->ttl_ms > 0)
-        sandbox_set_ttl(s, spec->ttl_ms);
+    if (spec->was != NULL)
+        become(s, spec->was);
+    else
+        begin_life(s);
     OBSERVERS_NOTIFY(&s->all->observers, taken, s);
 }
 

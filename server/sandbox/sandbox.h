@@ -37,6 +37,7 @@ struct guest_link;
 struct limits;
 struct loop_timer;
 struct mounts;
+struct nap;
 struct network;
 struct sandbox;
 struct sandbox_waiter;
@@ -69,6 +70,14 @@ struct label {
 
 enum { LABELS_MAX = 32 };
 
+// What a sandbox that was asleep keeps: it goes on as the one that it was.
+struct sandbox_identity {
+    char id[ID_TEXT_MAX + 1];
+    char name[65];
+    uint64_t order; // sandbox_next_order()
+    int64_t created_ms, expires_ms;
+};
+
 // A request for a sandbox, checked and complete.
 struct sandbox_spec {
     const struct template *template;
@@ -78,9 +87,12 @@ struct sandbox_spec {
     struct label *labels; // owned
     uint32_t labels_n;
     uint64_t ttl_ms;         // 0: unlimited
+    uint64_t sleep_after_ms; // 0: it does not fall asleep by itself (server/sleep)
+    // Borrowed until it is taken; then `name` is empty. NULL: it is a new one.
+    const struct sandbox_identity *was;
     struct network *network; // owned: its policy; NULL: no network
     struct image *image;     // owned: files to begin with; NULL: only the template's
-    bool has_files;          // a fork: it gets its files from another sandbox
+    bool has_files;          // it gets its files from elsewhere: a fork, or one that was asleep
     struct mounts *mounts;   // owned: what is mounted in it; NULL: nothing
 };
 
@@ -131,7 +143,7 @@ struct sandbox_jobs {
 };
 
 // All layers above may read it. Only sandbox.c, change.c and table.c write it, except for `net` (above), `forks`
-// (fork_rate.c), `snapshots` (snapshot/), `zygote` (code/), `pool_node`, `warmth` and `fresh` (pool*.c), and the lists and
+// (fork_rate.c), `snapshots` (snapshot/), `zygote` (code/), `nap` (sleep/), `pool_node`, `warmth` and `fresh` (pool*.c), and the lists and
 // counts of jobs (job.c) and agents
 // (agent.c). Other layers request changes, which may be refused.
 struct sandbox {
@@ -170,8 +182,11 @@ struct sandbox {
 
     struct snapshots_box *snapshots; // of the layer snapshot/, which alone uses it
     struct zygote *zygote;           // of the layer code/, likewise
-    enum sandbox_warmth warmth;      // of pool_warm.c, while it is READY
-    uint32_t warm_version;           // of its template, when it was made
+    struct nap *nap;                 // of the layer sleep/, likewise
+    bool woken;                      // it was asleep before it was taken
+    bool falls_asleep;          // it is being destroyed, and is found again: sandbox_fall_asleep()
+    enum sandbox_warmth warmth; // of pool_warm.c, while it is READY
+    uint32_t warm_version;      // of its template, when it was made
 
     struct share share;
     struct fork_rate forks;
@@ -238,7 +253,15 @@ void sandbox_release(struct tenant *t);
 int sandbox_check_name(const struct sandboxes *all, const char *tenant, const char *name,
                        struct err *e);
 
-// Gives a READY sandbox to an owner: RUNNING. Takes spec->labels and the reservation.
+// Names that callers have given to sandboxes which are not here now. Registered once, at the start.
+void sandboxes_set_absent(struct sandboxes *all,
+                          bool (*has_name)(void *cookie, const char *tenant, const char *name),
+                          void *cookie);
+
+// The next number in the order of sandboxes, for one that was not taken here.
+uint64_t sandbox_next_order(struct sandboxes *all);
+
+// Gives a READY sandbox to an owner: RUNNING. Takes spec->labels and the reservation. With spec->was it gets another id.
 void sandbox_take(struct sandbox *s, struct tenant *t, struct sandbox_spec *spec);
 
 // The owner of the sandbox may not start anything in it: after a second without a job, the guest removes the cgroup
@@ -316,12 +339,14 @@ void sandbox_states_forget(struct sandbox_states *q);
 // and the waiter as above; after a failure its owner must give it up.
 int sandbox_reset(struct sandbox *s, struct sandbox_swap *w, struct err *e);
 
-// Starts to show layers of the state directory (server/store), the lowest first, instead of what it has written since its last
-// layer. Otherwise like sandbox_restore(). `a` must stay valid until the answer.
+// Starts to show layers of the state directory (server/store), each after the one that it lies on, instead of what it has written since
+// its last layer. Otherwise like sandbox_restore(). `a` must stay valid until the answer.
 enum { SANDBOX_ADOPT_MAX = 47 };
 struct sandbox_adoption {
     uint32_t n; // at least 1
     const uint8_t *digest[SANDBOX_ADOPT_MAX];
+    uint8_t below[SANDBOX_ADOPT_MAX];  // its index, counted from 1; 0: none
+    uint8_t top;                       // the one that the files of now go on from
     uint32_t layer[SANDBOX_ADOPT_MAX]; // on success: their numbers
     uint32_t done;
 };
@@ -347,6 +372,9 @@ void sandbox_drop_layer(struct sandbox *s, uint32_t layer);
 // Starts to destroy it. Jobs end with `why` (code CANCELLED: cancelled; others: failed). w may be NULL. Does nothing if
 // it is already being destroyed. s may be freed when this returns.
 void sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter *w);
+
+// The same for one whose files were kept: observers know it by `falls_asleep`.
+void sandbox_fall_asleep(struct sandbox *s, const struct err *why, struct sandbox_waiter *w);
 
 // Kills a job's processes through the spawner.
 void sandbox_kill_job(struct sandbox *s, uint32_t job);

@@ -105,7 +105,7 @@ adopted(struct sandbox *s, uint32_t layer)
     p->adopt->layer[p->adopt->done++] = layer;
     if (p->adopt->done == p->adopt->n) {
         p->op = SPAWN_RESTORE;
-        p->layer = layer;
+        p->layer = p->adopt->layer[p->adopt->top - 1];
     }
     if (ask_when_settled(s, &e) < 0) {
         undo_adoption(s);
@@ -130,12 +130,13 @@ on_swapped(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
     sandbox_let_go(s);
 }
 
-// The next layer of those that it adopts, from the lowest up.
+// The next layer of those that it adopts.
 static int
 ask_adopt(struct sandbox *s, struct err *e)
 {
     const struct sandbox_adoption *a = s->swap_plan.adopt;
-    const struct spawn_kept next = {a->done == 0 ? 0 : a->layer[a->done - 1], a->digest[a->done]};
+    const uint8_t below = a->below[a->done];
+    const struct spawn_kept next = {below == 0 ? 0 : a->layer[below - 1], a->digest[a->done]};
     return spawn_adopt(s->all->srv->spawn, s->slot, s->generation, &next, on_swapped, s, e);
 }
 

@@ -84,6 +84,15 @@ sandboxes_set_jobs(struct sandboxes *all, const struct sandbox_jobs *jobs)
     all->jobs = jobs;
 }
 
+void
+sandboxes_set_absent(struct sandboxes *all,
+                     bool (*has_name)(void *cookie, const char *tenant, const char *name),
+                     void *cookie)
+{
+    all->absent_has_name = has_name;
+    all->absent_cookie = cookie;
+}
+
 // ---- the table
 
 static void
@@ -193,7 +202,9 @@ find_by_name(const struct sandboxes *all, const char *tenant, const char *name)
 int
 sandbox_check_name(const struct sandboxes *all, const char *tenant, const char *name, struct err *e)
 {
-    if (name[0] == '\0' || find_by_name(all, tenant, name) == NULL)
+    const bool absent = name[0] != '\0' && all->absent_has_name != NULL &&
+                        all->absent_has_name(all->absent_cookie, tenant, name);
+    if (!absent && (name[0] == '\0' || find_by_name(all, tenant, name) == NULL))
         return 0;
     int r = err_set(e, ERR_ALREADY_EXISTS, "a sandbox with the name %s already exists", name);
     err_detail(e, "NAME_TAKEN", name, "delete it first, or choose another name");

@@ -45,6 +45,7 @@ struct template
     char imports[TEMPLATE_IMPORTS_BYTES_MAX]; // modules, separated by a space
     uint32_t warm_version;                    // increases when a reload changes the two
     bool count_syscalls;                      // of every job, for the job's record
+    uint64_t sleep_after_ms;                  // of a request that sets none; 0: never
     char disabled[256];                       // why it cannot be used; "": it can
     // While the broker runs (config/change.h). A sandbox keeps its template, so an index is reused only when no
     // sandbox has the removed template.

@@ -22,7 +22,8 @@ struct kept_op {
     kept_lay_done *laid;
     void *cookie;
     struct store_op *storing;                  // NULL: it has ended
-    uint32_t chain[STORE_LAYERS_MAX], chain_n; // numbers, the lowest first
+    uint32_t chain[STORE_LAYERS_MAX], chain_n; // numbers, each after the one that it lies on
+    const struct kept_tree *tree;              // that lies in the sandbox soon; NULL: a chain
     struct sandbox_adoption adoption;
     struct sandbox_swap swap;
     struct stored_layer *layer[STORE_LAYERS_MAX]; // that lie in the sandbox soon; held
@@ -162,7 +163,10 @@ kept_begin(struct sandbox *s, uint32_t layer, const struct kept_want *want, stor
         return err_sys(e, ENOMEM, "keep files");
     }
     op->kept = done;
-    list_chain(op, s->snapshots, layer);
+    if (want->tree == NULL)
+        list_chain(op, s->snapshots, layer);
+    for (uint32_t i = 0; want->tree != NULL && i < want->tree->n; i++)
+        op->chain[op->chain_n++] = want->tree->number[i];
     if (want->about == NULL)
         describe(op, s->snapshots, layer);
     struct store_want w = {.kind = want->kind,
@@ -201,13 +205,15 @@ on_adopted(void *cookie, struct sandbox *s, const struct err *e)
 {
     struct kept_op *op = cookie;
     struct snapshots_box *b = s->snapshots;
+    struct err none;
     b->busy--;
     for (uint32_t i = 0; e == NULL && i < op->layers_n; i++) {
         struct layer *l = layer_of(b, op->adoption.layer[i]);
         if (l == NULL)
             continue;
+        const uint8_t below = op->adoption.below[i];
         *l = (struct layer){.there = true,
-                            .below = i == 0 ? 0 : op->adoption.layer[i - 1],
+                            .below = below == 0 ? 0 : op->adoption.layer[below - 1],
                             .bytes = op->layer[i]->bytes,
                             .inodes = op->layer[i]->entries,
                             .kept = op->layer[i],
@@ -217,6 +223,8 @@ on_adopted(void *cookie, struct sandbox *s, const struct err *e)
     }
     if (e == NULL)
         layers_go_on(b, op->swap.layer);
+    if (e == NULL && op->tree != NULL && kept_tree_name(op->tree, &op->adoption, b, &none) < 0)
+        e = &none;
     layers_prune(s, b);
     laid(op, s, e);
 }
@@ -240,8 +248,11 @@ adopt(struct kept_op *op, struct sandbox *s, struct err *e)
     if (snapshots_box_of(s) == NULL)
         return err_sys(e, ENOMEM, "show kept files");
     op->adoption.n = op->layers_n;
-    for (uint32_t i = 0; i < op->layers_n; i++)
+    op->adoption.top = op->tree != NULL ? op->tree->top : (uint8_t)op->layers_n;
+    for (uint32_t i = 0; i < op->layers_n; i++) {
         op->adoption.digest[i] = op->layer[i]->digest;
+        op->adoption.below[i] = op->tree != NULL ? op->tree->below[i] : (uint8_t)i;
+    }
     op->swap.waiter.done = on_adopted;
     op->swap.waiter.cookie = op;
     int rc = sandbox_adopt(s, &op->adoption, &op->swap, e);
@@ -322,6 +333,7 @@ kept_lay_files(struct sandbox *s, const struct kept_files *f, bool stop, kept_la
     op->laid = done;
     op->stop = stop;
     op->begins = true;
+    op->tree = f->tree;
     if (f->work == NULL)
         take_work(op, r);
     for (uint32_t i = 0; f->work != NULL && i < r->layers_n; i++)

@@ -17,8 +17,11 @@ struct server;
 
 // Starts to keep a layer of a sandbox, with all below it, as a record. Jobs may run, and the sandbox may end meanwhile. done is called once,
 // unless kept_unwait() comes before: then no record is left.
+struct kept_tree;
 struct kept_want {
     enum store_kind kind;
+    // NULL: only that layer and those below; otherwise all, in this order
+    const struct kept_tree *tree;
     const char *id;       // of the record; "": a new one
     const char *name;     // unique among the caller's of this kind; "": none
     const uint8_t *about; // NULL: what jobs did for the files (work.h)
@@ -39,11 +42,35 @@ struct work;
 struct kept_files {
     struct stored *r;
     struct work *const *work; // of each layer; NULL: it is read
+    // All layers of a sandbox and its snapshots; borrowed until done returns. NULL: each lies on the one before.
+    const struct kept_tree *tree;
 };
 int kept_lay_files(struct sandbox *s, const struct kept_files *f, bool stop, kept_lay_done *done,
                    void *cookie, struct kept_op **out, struct err *e);
 
 void kept_unwait(struct kept_op *op);
+
+// The layers of a sandbox, each after the one that it lies on, and its snapshots. Indices are counted from 1; 0 stands for none.
+struct kept_name {
+    char name[STORE_NAME];
+    int64_t created_ms;
+    uint64_t order;
+    uint32_t layer; // index
+};
+struct kept_tree {
+    uint32_t n;
+    uint8_t below[STORE_LAYERS_MAX];     // index
+    uint32_t number[STORE_LAYERS_MAX];   // in the sandbox
+    struct work *work[STORE_LAYERS_MAX]; // held
+    uint8_t top;                         // index of the one that the files of now go on from
+    uint32_t names_n;
+    struct kept_name *names; // owned
+};
+// RESOURCE_EXHAUSTED (LAYERS): there are too many. On success *out owns memory.
+int kept_tree_of(struct sandbox *s, struct kept_tree *out, struct err *e);
+void kept_tree_clear(struct kept_tree *t);
+// About how many bytes of a sandbox are not in the state directory yet, with those that are in no layer yet.
+uint64_t kept_missing(const struct sandbox *s);
 
 // A kept snapshot of a caller, by id or name. NULL and NOT_FOUND: there is none.
 struct stored *kept_find(const struct server *srv, const char *tenant, const char *name,

@@ -162,6 +162,12 @@ add(struct sandbox *s, const char *name, uint32_t layer)
     return p;
 }
 
+bool
+snapshots_busy(const struct sandbox *s)
+{
+    return s->snapshots != NULL && s->snapshots->busy > 0;
+}
+
 const struct snapshot *
 snapshots_name(struct sandbox *s, const char *name, uint32_t layer)
 {

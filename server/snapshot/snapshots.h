@@ -49,7 +49,14 @@ int snapshots_create(struct sandbox *s, const char *name, bool stop, snapshot_do
                      void *cookie, struct snapshot_op **out, struct err *e);
 int snapshots_restore(struct sandbox *s, const char *name, bool stop, snapshot_done *done,
                       void *cookie, struct snapshot_op **out, struct err *e);
+
+// Starts to seal the files of now; no snapshot gets a name. done's `p` is NULL.
+int snapshots_seal(struct sandbox *s, bool stop, snapshot_done *done, void *cookie,
+                   struct snapshot_op **out, struct err *e);
 void snapshot_unwait(struct snapshot_op *op);
+
+// Its files are being sealed, kept, forked or committed.
+bool snapshots_busy(const struct sandbox *s);
 
 // NULL and NOT_FOUND: there is none of this name.
 const struct snapshot *snapshots_find(const struct sandbox *s, const char *name, struct err *e);

@@ -42,10 +42,6 @@ struct snapshots_box {
 // Made at first use. NULL: out of memory.
 struct snapshots_box *snapshots_box_of(struct sandbox *s);
 
-// Starts to seal the files of now; no snapshot gets a name. done's `p` is NULL.
-int snapshots_seal(struct sandbox *s, bool stop, snapshot_done *done, void *cookie,
-                   struct snapshot_op **out, struct err *e);
-
 // Gives a name to a layer that is there. NULL: out of memory. The name is free.
 const struct snapshot *snapshots_name(struct sandbox *s, const char *name, uint32_t layer);
 
@@ -60,6 +56,12 @@ void layer_unshare(struct layer *l);
 
 // The files of now go on from this layer: what was done since another one is forgotten.
 void layers_go_on(struct snapshots_box *b, uint32_t top);
+
+// kept_tree.c. The snapshots of a tree whose layers have been adopted.
+struct kept_tree;
+struct sandbox_adoption;
+int kept_tree_name(const struct kept_tree *t, const struct sandbox_adoption *a,
+                   struct snapshots_box *b, struct err *e);
 
 // NULL: none.
 struct layer *layer_of(struct snapshots_box *b, uint32_t number);

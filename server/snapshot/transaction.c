@@ -70,6 +70,19 @@ transactions_list(struct transactions *all)
     return &all->list;
 }
 
+uint32_t
+transactions_open(const struct transactions *all, const struct sandbox *s)
+{
+    uint32_t n = 0;
+    for (struct list *it = all == NULL ? NULL : all->list.next; all != NULL && it != &all->list;
+         it = it->next) {
+        const struct transaction *t = list_entry(it, struct transaction, node);
+        n += t->state == TRANSACTION_OPEN &&
+             (strcmp(t->id, s->id.id) == 0 || strcmp(t->sandbox, s->id.id) == 0);
+    }
+    return n;
+}
+
 struct transaction *
 transaction_find(const struct transactions *all, const char *tenant, const char *id, struct err *e)
 {

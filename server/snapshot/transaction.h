@@ -88,6 +88,9 @@ struct transaction *transaction_find(const struct transactions *all, const char 
                                      const char *id, struct err *e);
 struct list *transactions_list(struct transactions *all);
 
+// Open ones that change a sandbox, or whose jobs run in it. `all` may be NULL.
+uint32_t transactions_open(const struct transactions *all, const struct sandbox *s);
+
 // The sandbox in which its jobs run. NULL and ABORTED: it has ended.
 struct sandbox *transaction_inside(const struct transaction *t, struct err *e);
 

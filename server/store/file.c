@@ -95,7 +95,7 @@ check_head(const struct head *h, size_t n, struct err *e)
             "the record is of version %u, and this broker knows up to %d: start a newer one",
             h->version, VERSION);
     if (h->version == 0 || h->kind >= STORE_KINDS_N || h->layers_n > STORE_LAYERS_MAX ||
-        h->about_n > STORE_ABOUT_MAX ||
+        h->about_n > STORE_ABOUT_ANY_MAX ||
         n != sizeof *h + h->layers_n * sizeof(struct file_layer) + h->about_n + SUM_BYTES)
         return damaged(e, "a number is out of range");
     if (!ends(h->id, ID_TEXT_MAX + 1) || !ends(h->sandbox, ID_TEXT_MAX + 1) ||
@@ -149,7 +149,7 @@ int
 file_read(const char *path, uint8_t **bytes, size_t *n, struct err *e)
 {
     struct stat st;
-    const off_t most = (off_t)sizeof(struct file_content) + STORE_ABOUT_MAX;
+    const off_t most = (off_t)sizeof(struct file_content) + STORE_ABOUT_ANY_MAX;
     int auto_close fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_sys(e, errno, "open %s", path);

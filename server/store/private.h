@@ -80,5 +80,11 @@ struct store {
 struct stored_layer *store_layer(struct store *s, const uint8_t digest[SPAWN_DIGEST_BYTES],
                                  uint64_t bytes, uint64_t entries);
 
+// ---- write.c
+
+// Starts to write a record; r NULL: removes the file of `id`.
+int store_write(struct store *s, const struct stored *r, const char *id,
+                void (*done)(void *cookie, const struct err *e), void *cookie, struct err *e);
+
 // Of one that is in the list, or not yet. Accepts NULL.
 void store_record_free(struct store *s, struct stored *r);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 #include "proto/now.h"
 #include "server/base/log.h"
@@ -221,100 +222,6 @@ store_find(const struct store *s, const char *tenant, enum store_kind kind, cons
     return NULL;
 }
 
-// ---- files, in another thread
-
-struct writing {
-    uv_work_t work;
-    struct store *s;
-    struct err e;
-    int rc;
-    uint8_t *bytes; // NULL: it is removed
-    size_t n;
-    char path[STORE_PATH_MAX];
-    void (*done)(void *cookie, const struct err *e);
-    void *cookie;
-};
-
-static void
-in_thread(uv_work_t *work)
-{
-    struct writing *w = work->data;
-    w->rc =
-        w->bytes != NULL ? file_write(w->path, w->bytes, w->n, &w->e) : file_remove(w->path, &w->e);
-}
-
-static void
-on_written(uv_work_t *work, int status)
-{
-    (void)status; // never cancelled
-    struct writing *w = work->data;
-    w->s->writes--;
-    w->done(w->cookie, w->rc < 0 ? &w->e : NULL);
-    free(w->bytes);
-    free(w);
-}
-
-// r NULL: removes the file of `id`.
-static int
-begin_write(struct store *s, const struct stored *r, const char *id,
-            void (*done)(void *cookie, const struct err *e), void *cookie, struct err *e)
-{
-    struct writing *w = calloc(1, sizeof *w);
-    if (w != NULL && r != NULL)
-        w->bytes = file_pack(r, &w->n);
-    if (w == NULL || (r != NULL && w->bytes == NULL)) {
-        free(w);
-        return err_sys(e, ENOMEM, "write a record");
-    }
-    w->s = s;
-    w->work.data = w;
-    w->done = done;
-    w->cookie = cookie;
-    file_path(s->state_dir, id, w->path);
-    s->writes++;
-    (void)uv_queue_work(s->srv->loop, &w->work, in_thread, on_written);
-    return 0;
-}
-
-// ---- drop
-
-struct dropping {
-    struct store *s;
-    struct stored *r;
-    store_done *done;
-    void *cookie;
-};
-
-static void
-on_dropped(void *cookie, const struct err *e)
-{
-    struct dropping *d = cookie;
-    if (e != NULL)
-        d->r->dropped = false; // it is still there
-    else
-        store_record_free(d->s, d->r);
-    if (d->done != NULL)
-        d->done(d->cookie, NULL, e);
-    else if (e != NULL)
-        log_err(LOG_WARNING, "store", e);
-    free(d);
-}
-
-int
-store_drop(struct store *s, struct stored *r, store_done *done, void *cookie, struct err *e)
-{
-    struct dropping *d = calloc(1, sizeof *d);
-    if (d == NULL)
-        return err_sys(e, ENOMEM, "delete a record");
-    *d = (struct dropping){s, r, done, cookie};
-    int rc = begin_write(s, NULL, r->id, on_dropped, d, e);
-    if (rc < 0)
-        free(d);
-    else
-        r->dropped = true; // NOLINT(clang-analyzer-unix.Malloc): on_dropped() frees d
-    return rc;
-}
-
 // ---- keep, check
 
 static void
@@ -418,7 +325,7 @@ static int
 begin_put(struct store_op *op, uint32_t parts_n, struct err *e)
 {
     if (op->at == parts_n)
-        return begin_write(op->s, op->r, op->r->id, on_record_written, op, e);
+        return store_write(op->s, op->r, op->r->id, on_record_written, op, e);
     const struct keepers_work w = {
         .order = {.op = KEEP_PUT, .bytes_max = op->s->settings->bytes_per_caller},
         .slot = op->slot,
@@ -450,6 +357,25 @@ name_is_taken(struct store *s, const struct tenant *t, const struct store_want *
             return true;
     }
     return false;
+}
+
+int
+store_has_room(struct store *s, const char *tenant, uint64_t bytes, struct err *e)
+{
+    struct statvfs fs;
+    uint32_t records = 0;
+    const struct tenant *t = tenant_find(s->srv->tenants, tenant);
+    if (t != NULL && held_by(s, t, &records) + bytes > s->settings->bytes_per_caller)
+        return refuse_bytes(s, t, e);
+    if (statvfs(s->state_dir, &fs) < 0 || fs.f_bavail * (uint64_t)fs.f_frsize >= bytes)
+        return 0;
+    int r = err_set(e, ERR_RESOURCE_EXHAUSTED,
+                    "%llu MiB are to be kept, and %llu MiB are free in %s: No space left on device",
+                    (unsigned long long)(bytes >> 20),
+                    (unsigned long long)(fs.f_bavail * (uint64_t)fs.f_frsize >> 20), s->state_dir);
+    err_detail(e, "DISK_FULL", "state_dir",
+               "free some space on the disk of the state directory, or delete kept snapshots");
+    return r;
 }
 
 static int

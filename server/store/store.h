@@ -30,13 +30,15 @@
 struct sandbox;
 struct server;
 struct store;
+struct store_dropping;
 struct store_op;
 struct tenant;
 
 enum {
     STORE_LAYERS_MAX = 47, // of one record: as many as a sandbox can have
     STORE_ABOUT_MAX = 64 * 1024,
-    STORE_RECORDS_MAX = 4096, // of one tenant
+    STORE_ABOUT_ANY_MAX = 512 * 1024, // of a sandbox that is asleep
+    STORE_RECORDS_MAX = 4096,         // of one tenant
     STORE_NAME = 65,
     STORE_DIGEST_TEXT = 2 * SPAWN_DIGEST_BYTES + 1,
 };
@@ -70,6 +72,8 @@ struct stored {
     struct stored_layer *layer[STORE_LAYERS_MAX]; // the lowest first
     bool dropped;                                 // its file is being removed, or not written yet
     bool pending;                                 // the second of these
+    bool amending, again;            // its file is being written again; once more after that
+    struct store_dropping *dropping; // waits for that
 };
 
 struct store_settings {
@@ -88,6 +92,10 @@ void store_free(struct store *s); // accepts NULL; the store must be quiet
 
 // FAILED_PRECONDITION with what is missing: this host cannot keep files.
 int store_available(const struct store *s, struct err *e);
+
+// Whether so many bytes more of a tenant can be kept, by its quota and by what is free on the disk: RESOURCE_EXHAUSTED (KEPT_BYTES,
+// DISK_FULL). The answer may be wrong a moment later; it saves work that would be in vain.
+int store_has_room(struct store *s, const char *tenant, uint64_t bytes, struct err *e);
 
 // What is to be kept. Borrowed until store_keep() returns, except for the stored layers, which the operation holds.
 struct store_want {
@@ -121,6 +129,10 @@ void store_unwait(struct store_op *op);
 
 // Removes a record. done (NULL: nobody waits) is called when its file is gone, r NULL; it is not found from now on.
 int store_drop(struct store *s, struct stored *r, store_done *done, void *cookie, struct err *e);
+
+// Replaces the description of a record, whose file is written again in the background; a failure is logged. Takes `about`, also on
+// failure.
+int store_amend(struct store *s, struct stored *r, uint8_t *about, size_t about_n, struct err *e);
 
 // A record of a tenant by its id or name. NULL: there is none.
 struct stored *store_find(const struct store *s, const char *tenant, enum store_kind kind,

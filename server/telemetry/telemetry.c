@@ -340,7 +340,7 @@ on_taken(void *cookie, struct sandbox *s)
         t->owned++;
         telemetry_want_for_detectors(t);
     }
-    publish_sandbox(t, s, KIND(SANDBOX_CREATED), NULL);
+    publish_sandbox(t, s, s->woken ? KIND(SANDBOX_AWAKE) : KIND(SANDBOX_CREATED), NULL);
 }
 
 static void
@@ -363,7 +363,8 @@ on_deleting(void *cookie, struct sandbox *s, const struct err *why)
         return;
     telemetry_drain(t);
     telemetry_read_lost(t, b);
-    publish_sandbox(t, s, KIND(SANDBOX_DELETED), why->text);
+    publish_sandbox(t, s, s->falls_asleep ? KIND(SANDBOX_ASLEEP) : KIND(SANDBOX_DELETED),
+                    why->text);
 }
 
 static void

@@ -101,6 +101,20 @@ def methods_and_rights_only_narrow(b):
     allowed(stockade(b, "ls", token=reader))
 
 
+def a_sandbox_that_is_asleep_is_judged_by_what_it_is(b):
+    full = mint(b)
+    box = allowed(stockade(b, "create", "--template", "wide", token=full)).strip()
+    asleep = ["sleep", box]
+    for caveat, line in ((["--templates", "default"], ["code", "--sandbox", box, "-c", "1"]), (["--templates", "default"], ["get", box]),
+                         (["--memory", "64M"], ["exec", box, "--", "true"]), (["--network", "none"], ["exec", box, "--", "true"]),
+                         (["--sandboxes", "0" * 32], ["wake", box])):
+        allowed(stockade(b, *asleep, token=full))
+        refused(stockade(b, *line, token=narrow(b, full, *caveat)), "token does not allow")
+    token = narrow(b, full, "--sandboxes", box, "--templates", "wide", "--memory", "256M")
+    for line in (["get", box], asleep, ["exec", box, "--", "true"], asleep, ["wake", box], asleep, ["rm", box]):
+        allowed(stockade(b, *line, token=token))
+
+
 def a_token_for_one_sandbox_sees_no_other(b):
     full = mint(b)
     one, two = (allowed(stockade(b, "create", token=full)).strip() for _ in range(2))
@@ -294,7 +308,7 @@ def a_sealed_token_cannot_be_narrowed(b):
 def main():
     with Broker(config=CONFIG) as b:
         status = run_cases([a_token_has_at_most_the_rights_of_its_maker, a_changed_token_is_refused, time_and_audience_count,
-                            methods_and_rights_only_narrow, a_token_for_one_sandbox_sees_no_other,
+                            methods_and_rights_only_narrow, a_token_for_one_sandbox_sees_no_other, a_sandbox_that_is_asleep_is_judged_by_what_it_is,
                             templates_count_for_new_and_for_existing_sandboxes, only_the_tools_of_a_token_run,
                             limits_and_network_count_for_what_will_be_in_force,
                             a_batch_that_is_wider_than_the_token_gets_no_jobs, a_time_limit_counts_for_what_stays_and_for_cells,

@@ -99,7 +99,8 @@ a_sandbox_has_every_field_and_its_times_are_utc(void **state)
                         "search");
     static const char *const allow[] = {"example.com:443"};
     assert_int_equal(json_object_size(json_object_get(o, "policy")), 8);
-    assert_int_equal(json_object_size(o), 12);
+    assert_true(json_is_null(json_object_get(o, "last_sleep")));
+    assert_int_equal(json_object_size(o), 14);
     json_decref(o);
     box.policy =
         (struct stockade_policy){.mode = STOCKADE_NETWORK_ALLOWLIST, .allow = allow, .allow_n = 1};

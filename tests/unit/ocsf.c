@@ -29,6 +29,8 @@ static const char *const kinds[] = {
     "SANDBOX_DELETED",
     "SANDBOX_PAUSED",
     "SANDBOX_RESUMED",
+    "SANDBOX_ASLEEP",
+    "SANDBOX_AWAKE",
     "POLICY_CHANGED",
     "JOB_STARTED",
     "JOB_ENDED",

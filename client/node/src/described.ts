@@ -3,12 +3,34 @@
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Process as ProcessMessage } from "./gen/stockade/v1/process_service_pb.js";
 import { SandboxState } from "./gen/stockade/v1/sandbox_service_pb.js";
-import type { Sandbox as SandboxMessage } from "./gen/stockade/v1/sandbox_service_pb.js";
+import type { Sandbox as SandboxMessage, Sleep as SleepMessage } from "./gen/stockade/v1/sandbox_service_pb.js";
 import { limitsInForce } from "./limits.js";
 import type { LimitsInForce } from "./limits.js";
 import { networkMode, networkPolicy } from "./network.js";
 import type { Network, NetworkPolicy } from "./network.js";
 import { RunResult } from "./result.js";
+
+/** When a sandbox fell asleep, and what it lost with its processes. */
+export interface SleepInfo {
+  /** When it fell asleep; its files were those of this time. */
+  asleep: Date;
+  /** When it woke up; undefined: it is asleep. */
+  awake: Date | undefined;
+  /** Nobody used it for `sleepAfter`; otherwise `sleep` was called. */
+  idle: boolean;
+  /** It was lost while it was awake, with its broker or host: what it wrote since is lost. */
+  fellBack: boolean;
+  /** Bytes of its files on the broker's disk. */
+  size: number;
+  /** Jobs that ended. */
+  processesEnded: number;
+  /** Contexts that ended, with their variables. */
+  contextsEnded: number;
+  /** Operations on files, such as transfers and watches, that ended. */
+  operationsEnded: number;
+  /** Connections to its ports that were closed. */
+  connectionsClosed: number;
+}
 
 /** A sandbox, as the broker describes it. */
 export interface SandboxInfo {
@@ -19,7 +41,7 @@ export interface SandboxInfo {
   /** Its name, or "". */
   name: string;
   /** Its state. */
-  state: "running" | "paused" | "deleting" | "unknown";
+  state: "running" | "paused" | "asleep" | "deleting" | "unknown";
   /** Limits in force: bytes and seconds. */
   limits: LimitsInForce;
   /** Mode of the network policy in force. */
@@ -36,6 +58,10 @@ export interface SandboxInfo {
   processes: number;
   /** What is mounted in it: from paths to names of volumes (with ":ro": read-only). */
   volumes: Readonly<Record<string, string>>;
+  /** It falls asleep when nobody used it for so many seconds; 0: not by itself. */
+  sleepAfter: number;
+  /** The last time that it fell asleep; undefined: it never did. */
+  lastSleep: SleepInfo | undefined;
 }
 
 /** A process, as the broker describes it: a running one, or one that ended recently. */
@@ -66,7 +92,22 @@ const states: Readonly<Record<number, SandboxInfo["state"]>> = {
   [SandboxState.RUNNING]: "running",
   [SandboxState.PAUSED]: "paused",
   [SandboxState.DELETING]: "deleting",
+  [SandboxState.ASLEEP]: "asleep",
 };
+
+function sleepInfo(message: SleepMessage): SleepInfo {
+  return {
+    asleep: dateOf(message.sleepTime),
+    awake: message.wakeTime === undefined ? undefined : dateOf(message.wakeTime),
+    idle: message.idle,
+    fellBack: message.fellBack,
+    size: Number(message.bytes),
+    processesEnded: message.processesEnded,
+    contextsEnded: message.contextsEnded,
+    operationsEnded: message.operationsEnded,
+    connectionsClosed: message.connectionsClosed,
+  };
+}
 
 export function sandboxInfo(message: SandboxMessage | undefined): SandboxInfo {
   return {
@@ -82,6 +123,8 @@ export function sandboxInfo(message: SandboxMessage | undefined): SandboxInfo {
     expires: dateOf(message?.expireTime),
     processes: message?.processes ?? 0,
     volumes: Object.fromEntries((message?.volumes ?? []).map((m) => [m.path, m.volume + (m.readOnly ? ":ro" : "")])),
+    sleepAfter: Number(message?.sleepAfterMs ?? 0n) / 1000,
+    lastSleep: message?.lastSleep === undefined ? undefined : sleepInfo(message.lastSleep),
   };
 }
 

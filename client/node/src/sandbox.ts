@@ -58,6 +58,8 @@ export interface CreateOptions extends FreshSandbox, CallControl {
   limits?: Limits;
   /** Begin with the files of this kept snapshot: its name or `keptId`. */
   snapshot?: string;
+  /** Let it fall asleep when nobody used it for so long: seconds or "10m". Default: the template's. */
+  sleepAfter?: Duration;
 }
 
 // A sandbox has a time to live, a job a timeout: one for the other would be passed over.
@@ -90,7 +92,8 @@ export class Sandbox implements AsyncDisposable {
    */
   static async create(options: CreateOptions = {}): Promise<Sandbox> {
     needTtl(options);
-    knownOptions(options, { ...OPTIONS.fresh, ...OPTIONS.control, ttl: true, limits: true, snapshot: true });
+    const own = { ttl: true, limits: true, snapshot: true, sleepAfter: true } as const;
+    knownOptions(options, { ...OPTIONS.fresh, ...OPTIONS.control, ...own });
     const client = options.client ?? defaultClient();
     const request = {
       template: options.template ?? "",
@@ -101,6 +104,7 @@ export class Sandbox implements AsyncDisposable {
       name: options.name ?? "",
       volumes: mountsOf(options.volumes),
       snapshot: options.snapshot ?? "",
+      sleepAfterMs: lifetimeMs(options.sleepAfter, "sleepAfter"),
     };
     const { sandbox } = await client.unary(SandboxService.method.create, request, controlOf(options));
     return new Sandbox(client, sandboxInfo(sandbox));
@@ -476,6 +480,30 @@ export class Sandbox implements AsyncDisposable {
   /** Resumes it. Rejects with FailedPreconditionError if it is not paused. */
   async resume(options: CallControl = {}): Promise<SandboxInfo> {
     const { sandbox } = await this.#client.unary(SandboxService.method.resume, { id: this.id }, controlOnly(options));
+    return this.#take(sandbox);
+  }
+
+  /**
+   * Puts it to sleep: its files go to the broker's disk, and its processes and memory away. It keeps its id, and
+   * outlasts the broker and the host. The next call that needs it wakes it up in a few milliseconds. `stop`: cancel the
+   * jobs that run in it first; otherwise there must be none. `lastSleep` of the result says what ended with its
+   * processes. Rejects with FailedPreconditionError (jobs run, or it is paused), AbortedError (another call needed it
+   * meanwhile) and ResourceExhaustedError (the quota or the disk is full).
+   */
+  async sleep(options: { stop?: boolean } & CallControl = {}): Promise<SandboxInfo> {
+    knownOptions(options, { ...OPTIONS.control, stop: true });
+    const request = { id: this.id, stop: options.stop ?? false };
+    const { sandbox } = await this.#client.unary(SandboxService.method.sleep, request, controlOf(options));
+    return this.#take(sandbox);
+  }
+
+  /**
+   * Wakes it up; does nothing if it is awake. Every call that needs it does the same. Rejects with
+   * FailedPreconditionError (its template or a volume has gone), ResourceExhaustedError (too many sandboxes) and
+   * DataLossError (its files are damaged); then it stays asleep.
+   */
+  async wake(options: CallControl = {}): Promise<SandboxInfo> {
+    const { sandbox } = await this.#client.unary(SandboxService.method.wake, { id: this.id }, controlOnly(options));
     return this.#take(sandbox);
   }
 

@@ -73,10 +73,10 @@ export function wholeMilliseconds(value: Duration, name: string): number {
 }
 
 /** Time to live of a sandbox; 0n, which leaves it as it is, stands for undefined alone. */
-export function lifetimeMs(value: Duration | undefined): bigint {
-  const ms = value === undefined ? 0 : wholeMilliseconds(value, "ttl");
+export function lifetimeMs(value: Duration | undefined, name = "ttl"): bigint {
+  const ms = value === undefined ? 0 : wholeMilliseconds(value, name);
   if (ms === 0 && value !== undefined) {
-    throw badArgument("ttl", "must be more than 0; omit it for the default");
+    throw badArgument(name, "must be more than 0; omit it for the default");
   }
   return BigInt(ms);
 }

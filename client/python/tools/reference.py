@@ -53,6 +53,7 @@ GROUPS = (
         "What there is",
         (
             "SandboxInfo",
+            "SleepInfo",
             "SnapshotInfo",
             "TransactionInfo",
             "TransactionOutcome",

@@ -196,6 +196,16 @@ class Box:
             methods.RESUME, sandbox_service_pb2.SandboxServiceResumeRequest(id=self.id)
         )
 
+    async def _sleep(self, stop: bool) -> SandboxInfo:
+        return await self._ask(
+            methods.SLEEP, sandbox_service_pb2.SandboxServiceSleepRequest(id=self.id, stop=stop)
+        )
+
+    async def _wake(self) -> SandboxInfo:
+        return await self._ask(
+            methods.WAKE, sandbox_service_pb2.SandboxServiceWakeRequest(id=self.id)
+        )
+
     async def _fork(
         self, count: int, snapshot: Optional[str], stop: bool, ttl: Optional[Seconds]
     ) -> list[SandboxInfo]:

@@ -101,11 +101,11 @@ def to_ms(span: Seconds) -> int:
     return math.ceil(ms)
 
 
-def lifetime_ms(span: Optional[Seconds]) -> int:
+def lifetime_ms(span: Optional[Seconds], name: str = "ttl") -> int:
     """Return a sandbox's time to live; 0, which leaves it as it is, stands for None alone."""
-    ms = 0 if span is None else named("ttl", to_ms, span)
+    ms = 0 if span is None else named(name, to_ms, span)
     if ms == 0 and span is not None:
-        raise ValueError(f"ttl={span!r}: must be more than 0; omit it for the default")
+        raise ValueError(f"{name}={span!r}: must be more than 0; omit it for the default")
     return ms
 
 

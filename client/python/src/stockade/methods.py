@@ -121,6 +121,14 @@ RESUME = _method(
     _sandbox.SandboxServiceResumeRequest,
     _sandbox.SandboxServiceResumeResponse,
 )
+SLEEP = _method(
+    "SandboxService/Sleep",
+    _sandbox.SandboxServiceSleepRequest,
+    _sandbox.SandboxServiceSleepResponse,
+)
+WAKE = _method(
+    "SandboxService/Wake", _sandbox.SandboxServiceWakeRequest, _sandbox.SandboxServiceWakeResponse
+)
 
 FORK = _method(
     "SandboxService/Fork", _sandbox.SandboxServiceForkRequest, _sandbox.SandboxServiceForkResponse

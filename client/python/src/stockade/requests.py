@@ -42,7 +42,32 @@ _STATES = {
     sandbox_service_pb2.SANDBOX_STATE_RUNNING: "running",
     sandbox_service_pb2.SANDBOX_STATE_PAUSED: "paused",
     sandbox_service_pb2.SANDBOX_STATE_DELETING: "deleting",
+    sandbox_service_pb2.SANDBOX_STATE_ASLEEP: "asleep",
 }
+
+
+@dataclass(frozen=True)
+class SleepInfo:
+    """When a sandbox fell asleep, and what it lost with its processes."""
+
+    #: When it fell asleep; its files were those of this time.
+    asleep: datetime.datetime
+    #: When it woke up; None: it is asleep.
+    awake: Optional[datetime.datetime]
+    #: Nobody used it for ``sleep_after``; otherwise ``sleep`` was called.
+    idle: bool
+    #: It was lost while it was awake, with its broker or host: what it wrote since is lost.
+    fell_back: bool
+    #: Bytes of its files on the broker's disk.
+    size: int
+    #: Jobs that ended.
+    processes_ended: int
+    #: Contexts that ended, with their variables.
+    contexts_ended: int
+    #: Operations on files, such as transfers and watches, that ended.
+    operations_ended: int
+    #: Connections to its ports that were closed.
+    connections_closed: int
 
 
 @dataclass(frozen=True)
@@ -55,7 +80,7 @@ class SandboxInfo:
     template: str
     #: Its name, or empty.
     name: str
-    #: ``"running"``, ``"paused"``, ``"deleting"`` or ``"unknown"``.
+    #: ``"running"``, ``"paused"``, ``"asleep"``, ``"deleting"`` or ``"unknown"``.
     state: str
     #: Limits in force; every limit is set.
     limits: Limits
@@ -73,6 +98,10 @@ class SandboxInfo:
     processes: int
     #: What is mounted in it: paths, and names of volumes (``name:ro``: read-only).
     volumes: Mapping[str, str]
+    #: It falls asleep when nobody used it for so many seconds; 0: not by itself.
+    sleep_after: float
+    #: The last time that it fell asleep; None: it never did.
+    last_sleep: Optional[SleepInfo]
 
 
 @dataclass(frozen=True)
@@ -185,6 +214,20 @@ def moment(stamp: Timestamp) -> datetime.datetime:
         return epoch
 
 
+def _sleep_info(message: sandbox_service_pb2.Sleep) -> SleepInfo:
+    return SleepInfo(
+        asleep=moment(message.sleep_time),
+        awake=moment(message.wake_time) if message.HasField("wake_time") else None,
+        idle=message.idle,
+        fell_back=message.fell_back,
+        size=message.bytes,
+        processes_ended=message.processes_ended,
+        contexts_ended=message.contexts_ended,
+        operations_ended=message.operations_ended,
+        connections_closed=message.connections_closed,
+    )
+
+
 def sandbox_info(message: sandbox_service_pb2.Sandbox) -> SandboxInfo:
     """Return what a message says about a sandbox."""
     return SandboxInfo(
@@ -200,6 +243,8 @@ def sandbox_info(message: sandbox_service_pb2.Sandbox) -> SandboxInfo:
         expires=moment(message.expire_time),
         processes=message.processes,
         volumes={m.path: m.volume + (":ro" if m.read_only else "") for m in message.volumes},
+        sleep_after=message.sleep_after_ms / 1000,
+        last_sleep=_sleep_info(message.last_sleep) if message.HasField("last_sleep") else None,
     )
 
 
@@ -319,6 +364,7 @@ def create_request(
     name: Optional[str],
     volumes: Optional[Mapping[str, str]],
     snapshot: Optional[str] = None,
+    sleep_after: Optional[Seconds] = None,
 ) -> sandbox_service_pb2.SandboxServiceCreateRequest:
     """Return the request for a new sandbox."""
     return sandbox_service_pb2.SandboxServiceCreateRequest(
@@ -330,6 +376,7 @@ def create_request(
         name=_text("name", name),
         volumes=mounts(volumes),
         snapshot=_text("snapshot", snapshot),
+        sleep_after_ms=lifetime_ms(sleep_after, "sleep_after"),
     )
 
 

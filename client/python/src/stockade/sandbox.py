@@ -80,6 +80,7 @@ class Sandbox(Box):
         name: Optional[str] = None,
         volumes: Optional[Mapping[str, str]] = None,
         snapshot: Optional[str] = None,
+        sleep_after: Optional[Seconds] = None,
         client: Optional[Client] = None,
     ) -> Sandbox:
         """Create a sandbox.
@@ -93,6 +94,7 @@ class Sandbox(Box):
         ``name``      a name that is unique among the caller's sandboxes
         ``volumes``   volumes to mount, from paths to names: ``{"/a": "mine", "/b": "other:ro"}``
         ``snapshot``  begin with the files of this kept snapshot: its name or ``kept_id``
+        ``sleep_after``  fall asleep when nobody used it for so long; None: as the template says
         ``client``    None: the shared client for ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``
 
         Raises ``InvalidArgument`` (a limit above the template's maximum), ``ResourceExhausted``
@@ -110,6 +112,7 @@ class Sandbox(Box):
             name=name,
             volumes=volumes,
             snapshot=snapshot,
+            sleep_after=sleep_after,
         )
         return cls(client, now(ask(client, methods.CREATE, request)))
 
@@ -502,6 +505,19 @@ class Sandbox(Box):
     def resume(self) -> SandboxInfo:
         """Resume a paused sandbox."""
         return now(self._resume())
+
+    def sleep(self, *, stop: bool = False) -> SandboxInfo:
+        """Put it to sleep: only its files stay, on the broker's disk; the next call wakes it up.
+
+        Jobs that run are cancelled with ``stop``; otherwise there must be none. ``last_sleep`` of
+        the result says what ended. Raises ``FailedPrecondition``, ``Aborted`` (another call needed
+        it meanwhile), ``ResourceExhausted`` (the quota or the disk is full).
+        """
+        return now(self._sleep(stop))
+
+    def wake(self) -> SandboxInfo:
+        """Wake it up, as every call that needs it does. If that fails, it stays asleep."""
+        return now(self._wake())
 
     def delete(self) -> None:
         """Kill every job in it and remove it. Does nothing if it does not exist any more."""
