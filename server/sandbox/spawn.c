@@ -9,8 +9,9 @@
 //   end of file or an invalid reply -> every pending request gets UNAVAILABLE, then on_gone
 //
 // Each second a PING is sent after all earlier requests. If requests are pending and no reply has arrived for
-// SILENT_TICKS seconds, the spawner hangs. The timer's ticks are counted, and no clock is read, so that a broker
-// which was stopped itself does not take a healthy spawner for a silent one.
+// SILENT_TICKS seconds, the spawner hangs. If it uses a processor, or waits for one, it has BUSY_TICKS: on a host that
+// is overloaded a creation may take seconds. The timer's ticks are counted, and no clock is read, so that a broker which
+// was stopped itself does not take a healthy spawner for a silent one.
 #include "spawn.h"
 
 #include <assert.h>
@@ -27,7 +28,7 @@
 #include "spawn_private.h"
 #include "spawn_process.h"
 
-enum { REPLIES_PER_TURN = 64, INDEX_BITS = 14, TICK_MS = 1000, SILENT_TICKS = 3 };
+enum { REPLIES_PER_TURN = 64, INDEX_BITS = 14, TICK_MS = 1000, SILENT_TICKS = 3, BUSY_TICKS = 30 };
 _Static_assert(SPAWN_PENDING_MAX <= 1 << INDEX_BITS, "an index fits into its part of seq");
 
 // The timeout of each operation, and what happens after it, or when the spawner hangs. A request that is given up
@@ -92,6 +93,7 @@ struct spawn {
     struct loop_timer *tick;
     uint32_t open;         // pending requests
     uint32_t silent_ticks; // since the last reply, or since nothing was pending
+    uint64_t cpu_ticks;    // that the spawner had used at the last tick while it was silent
     uint32_t overdue;      // requests that stay pending beyond their timeout
     bool pinged;           // a PING is pending
     bool hangs;
@@ -398,6 +400,16 @@ on_pong(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
     s->pinged = false;
 }
 
+// Looks at the process one tick before the first verdict, so that each compares two looks.
+static bool
+is_silent(struct spawn *s)
+{
+    if (s->silent_ticks + 1 < SILENT_TICKS)
+        return false;
+    bool runs = spawn_process_runs(s->pid, &s->cpu_ticks);
+    return s->silent_ticks >= (runs ? (uint32_t)BUSY_TICKS : (uint32_t)SILENT_TICKS);
+}
+
 static void
 on_tick(void *cookie)
 {
@@ -405,7 +417,7 @@ on_tick(void *cookie)
     struct spawn *s = cookie;
     struct err e; // ignored: if the table is full, requests are pending anyway
     s->silent_ticks = s->open > 0 ? s->silent_ticks + 1 : 0;
-    if (s->silent_ticks >= SILENT_TICKS || s->overdue > 0)
+    if (is_silent(s) || s->overdue > 0)
         say(s, true);
     grow_older(s);
     if (!s->pinged)

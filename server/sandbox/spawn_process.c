@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -119,6 +120,28 @@ spawn_process_start(const char *binary, const struct spawn_config *config,
         (void)spawn_process_reap(p.pid, 2000);
     }
     return r;
+}
+
+bool
+spawn_process_runs(pid_t pid, uint64_t *cpu_ticks)
+{
+    char path[32];
+    char text[512] = "";
+    char state = 0;
+    unsigned long long user = 0;
+    unsigned long long system = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int auto_close fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || read(fd, text, sizeof text - 1) <= 0)
+        return false;
+    const char *name_end = strrchr(text, ')'); // proc_pid_stat(5): a name may contain anything
+    if (name_end == NULL ||                    // NOLINTNEXTLINE(cert-err34-c): the kernel wrote it
+        sscanf(name_end + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &state, &user,
+               &system) != 3)
+        return false;
+    uint64_t before = *cpu_ticks;
+    *cpu_ticks = user + system;
+    return state == 'R' || (before != 0 && *cpu_ticks != before);
 }
 
 bool

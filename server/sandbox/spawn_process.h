@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The start and the end of the spawner's process; spawn.c does the communication in between.
 //
-// Only spawn.c calls this, as root, before threads exist and before the broker drops its privileges, as spawn_start().
+// Only spawn.c calls this: spawn_process_start() as root, before threads exist and before the broker drops its
+// privileges, as spawn_start(); the others on the loop's thread.
 #pragma once
 
 #include <stdbool.h>
@@ -23,6 +24,10 @@ struct spawn_process {
 int spawn_process_start(const char *binary, const struct spawn_config *config,
                         struct spawn_features *features, int bpf_fds[BPF_FDS],
                         struct spawn_process *out, struct err *e);
+
+// Whether it runs, waits for a processor, or has used one since the call before. *cpu_ticks: what it had used then (0:
+// no call before), updated. False: it is stopped, sleeps or waits for a device, or /proc does not show it.
+bool spawn_process_runs(pid_t pid, uint64_t *cpu_ticks);
 
 // Waits for its end, without SIGCHLD, for at most grace_ms. True: it ended in time, with status 0.
 bool spawn_process_reap(pid_t pid, uint32_t grace_ms);
