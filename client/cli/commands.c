@@ -198,6 +198,16 @@ static const struct option_row rm_only[] = {
     {0},
 };
 
+static const struct option_row copy_only[] = {
+    {"zstd", 'z', OPTION_FLAG, AT(zstd), NULL,
+     "compress folders on the way; with - as TO, write a .tar.zst", NULL},
+    {"unpack", 0, OPTION_FLAG, AT(unpack), NULL,
+     "FROM is a .tar or .tar.zst, or - : unpack it into the folder TO", NULL},
+    {"ratio", 0, OPTION_COUNT, AT(ratio), "N",
+     "refuse a compressed archive that becomes more than N times as large (default: 1000)", NULL},
+    {0},
+};
+
 static const struct option_row files_only[] = {
     {"recursive", 'r', OPTION_FLAG, AT(recursive), NULL,
      "ls: show everything below; rm: remove a folder with everything in it; watch: also the "
@@ -246,6 +256,7 @@ static const char *const event_kinds[] = {"sandbox_created",
                                           "job_started",
                                           "job_ended",
                                           "limit_hit",
+                                          "file_transfer",
                                           "exec",
                                           "exit",
                                           "sensitive_open",
@@ -492,7 +503,7 @@ const struct command commands[] = {
     {"forward", "forward a port of this machine to a sandbox", "[OPTION]... SANDBOX [LOCAL:]PORT",
      forward_details, NO_GROUPS, OPERAND_SANDBOX, 2, 2, false, false, cli_forward},
     {"cp", "copy files and folders to and from a sandbox", "[OPTION]... FROM TO", copy_details,
-     NO_GROUPS, OPERAND_FILE, 2, 2, false, false, cli_cp},
+     GROUPS(copy_only), OPERAND_FILE, 2, 2, false, false, cli_cp},
     {"fs", "list, read and change files of a sandbox", "[OPTION]... ACTION SANDBOX [PATH]...",
      files_details, GROUPS(files_only), OPERAND_FILES, 2, -1, false, false, cli_fs},
     {"pause", "freeze sandboxes", "[OPTION]... SANDBOX...", NULL, NO_GROUPS, OPERAND_SANDBOX, 1, -1,

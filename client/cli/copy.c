@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // cp: files and folders between this machine and a sandbox or a volume.
 //
-// A folder goes as a tar archive (proto/tar.h). A thread of this command packs or unpacks it, on the other end of a pipe, so
+// A folder goes as a tar archive. A thread of this command packs or unpacks it, on the other end of a pipe (archive.h), so
 // nothing is stored in between. What comes from a sandbox is hostile: it is unpacked below the folder alone, by
 // descriptors, and a link that leads out of it is refused.
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,7 @@
 
 #include "proto/auto.h"
 #include "proto/now.h"
-#include "proto/tar.h"
+#include "archive.h"
 #include "cli.h"
 #include "commands.h"
 #include "copy.h"
@@ -33,6 +32,9 @@ struct copy {
     char sandbox[CLI_PLACE_SIZE]; // or a volume
     char path[PATH_TEXT_MAX];     // in the sandbox
     const char *local;            // here, or "-"
+    bool zstd;                    // archives are compressed on the way
+    bool unpack;                  // `local` is an archive
+    uint64_t ratio_max;           // of one that is decompressed here or there; 0: the default
     uint64_t bytes;               // carried so far
     int64_t shown_ns;             // when the progress was shown; 0: not yet
 };
@@ -70,6 +72,13 @@ static ProtobufCBinaryData
 bytes_of(const char *text)
 {
     return (ProtobufCBinaryData){strlen(text), (uint8_t *)(uintptr_t)text};
+}
+
+static Stockade__V1__ArchiveFormat
+format_of(bool compressed)
+{
+    return compressed ? STOCKADE__V1__ARCHIVE_FORMAT__ARCHIVE_FORMAT_TAR_ZST
+                      : STOCKADE__V1__ARCHIVE_FORMAT__ARCHIVE_FORMAT_TAR;
 }
 
 // ---- the other end
@@ -132,13 +141,17 @@ settle_there(struct copy *c)
 struct file_source {
     struct copy *c;
     int fd;
+    uint8_t head[4]; // bytes that were read before the others
+    size_t head_n;
 };
 
 static ssize_t
 read_whole(void *cookie, void *bytes, size_t n)
 {
-    const struct file_source *f = cookie;
-    size_t got = 0;
+    struct file_source *f = cookie;
+    size_t got = f->head_n < n ? f->head_n : 0;
+    memcpy(bytes, f->head, got);
+    f->head_n -= got;
     while (got < n) {
         ssize_t r = read(f->fd, (char *)bytes + got, n - got);
         if (r < 0 && errno != EINTR)
@@ -157,7 +170,7 @@ send_file(struct copy *c, int fd, uint32_t mode)
     Stockade__V1__FileServiceOpenWriteRequest m =
         STOCKADE__V1__FILE_SERVICE_OPEN_WRITE_REQUEST__INIT;
     Stockade__V1__WriteOptions how = STOCKADE__V1__WRITE_OPTIONS__INIT;
-    struct file_source file = {c, fd};
+    struct file_source file = {.c = c, .fd = fd};
     struct remote_source source = {.read = read_whole, .cookie = &file};
     const struct remote_transfer transfer = {
         REMOTE_METHOD("OpenWrite"), &m.base,
@@ -175,76 +188,13 @@ send_file(struct copy *c, int fd, uint32_t mode)
     return rc < 0 ? cli_fail(c->c, "", &e) : EXIT_OK;
 }
 
-// A thread that packs a folder into a pipe, or unpacks one from it.
-struct archive {
-    int folder;
-    int pipe; // its end
-    bool pack;
-    struct tar_counts counts;
-    int rc;
-    struct err error;
-};
-
-static int
-write_pipe(void *cookie, const void *bytes, size_t n, struct err *e)
-{
-    const struct archive *a = cookie;
-    const char *at = bytes;
-    while (n > 0) {
-        ssize_t w = write(a->pipe, at, n);
-        if (w < 0 && errno != EINTR)
-            return err_sys(e, errno, "pack files");
-        at += w > 0 ? w : 0;
-        n -= w > 0 ? (size_t)w : 0;
-    }
-    return 0;
-}
-
-static ssize_t
-read_pipe(void *cookie, void *bytes, size_t n, struct err *e)
-{
-    const struct archive *a = cookie;
-    ssize_t r = 0;
-    do
-        r = read(a->pipe, bytes, n);
-    while (r < 0 && errno == EINTR);
-    return r < 0 ? err_sys(e, errno, "unpack files") : r;
-}
-
-static void *
-run_archive(void *cookie)
-{
-    struct archive *a = cookie;
-    const struct tar_bounds none = {0};
-    const struct tar_sink sink = {write_pipe, a};
-    const struct tar_source source = {read_pipe, a};
-    a->rc = a->pack ? tar_pack(a->folder, ".", ".", &none, &sink, &a->counts, &a->error)
-                    : tar_unpack(a->folder, true, &none, &source, &a->counts, &a->error);
-    (void)close(take_fd(&a->pipe));
-    return NULL;
-}
-
-// Starts the thread. Returns our end of the pipe, or -1.
-static int
-begin_archive(struct archive *a, pthread_t *thread)
-{
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return -1;
-    a->pipe = ends[a->pack ? 1 : 0];
-    if (pthread_create(thread, NULL, run_archive, a) == 0)
-        return ends[a->pack ? 0 : 1];
-    (void)close(ends[0]);
-    (void)close(ends[1]);
-    return -1;
-}
-
 static int
 fail_archive(const struct copy *c, const struct archive *a)
 {
     struct stockade_error e = {.code = a->error.code, .sys = a->error.sys};
     (void)snprintf(e.text, sizeof e.text, "%s", a->error.text);
     (void)snprintf(e.reason, sizeof e.reason, "%s", a->error.reason);
+    (void)snprintf(e.hint, sizeof e.hint, "%s", a->error.hint);
     return cli_fail(c->c, "", &e);
 }
 
@@ -256,10 +206,36 @@ warn_skipped(const struct copy *c, uint64_t skipped)
                       c->c->name, skipped);
 }
 
+// An archive as it is: its first bytes say whether it is compressed.
+static int
+send_archive(struct copy *c, int fd)
+{
+    static const uint8_t zstd[] = {0x28, 0xb5, 0x2f, 0xfd};
+    Stockade__V1__FileServiceUploadRequest m = STOCKADE__V1__FILE_SERVICE_UPLOAD_REQUEST__INIT;
+    struct file_source file = {.c = c, .fd = fd};
+    struct remote_source source = {.read = read_whole, .cookie = &file};
+    const struct remote_transfer transfer = {
+        REMOTE_METHOD("Upload"), &m.base, &stockade__v1__file_service_upload_response__descriptor};
+    ProtobufCMessage *answer = NULL;
+    struct stockade_error e = {0};
+    ssize_t n = read_whole(&file, file.head, sizeof file.head);
+    if (n < 0)
+        return fail_here(c, c->local, (int)-n);
+    file.head_n = (size_t)n;
+    m.sandbox_id = c->sandbox;
+    m.path = bytes_of(c->path);
+    m.format = format_of(n == sizeof zstd && memcmp(file.head, zstd, sizeof zstd) == 0);
+    m.ratio_max = c->ratio_max;
+    int rc = remote_send(c->s, &transfer, &source, c->arena, &answer, &e);
+    progress_end(c);
+    if (source.failed != 0)
+        return fail_here(c, c->local, source.failed);
+    return rc < 0 ? cli_fail(c->c, "", &e) : EXIT_OK;
+}
+
 struct folder_source {
     struct file_source file;
     struct archive *archive;
-    pthread_t thread;
     bool joined;
 };
 
@@ -272,7 +248,7 @@ read_packed(void *cookie, void *bytes, size_t n)
     if (r != 0)
         return r;
     if (!f->joined)
-        (void)pthread_join(f->thread, NULL);
+        (void)archive_join(f->archive);
     f->joined = true;
     return f->archive->rc < 0 ? -EIO : 0;
 }
@@ -281,7 +257,7 @@ static int
 send_folder(struct copy *c, int folder)
 {
     Stockade__V1__FileServiceUploadRequest m = STOCKADE__V1__FILE_SERVICE_UPLOAD_REQUEST__INIT;
-    struct archive a = {.folder = folder, .pack = true};
+    struct archive a = {.folder = folder, .pack = true, .compressed = c->zstd};
     struct folder_source f = {.archive = &a, .file = {.c = c}};
     struct remote_source source = {.read = read_packed, .cookie = &f};
     const struct remote_transfer transfer = {
@@ -290,13 +266,15 @@ send_folder(struct copy *c, int folder)
     struct stockade_error e = {0};
     m.sandbox_id = c->sandbox;
     m.path = bytes_of(c->path);
-    f.file.fd = begin_archive(&a, &f.thread);
+    m.format = format_of(c->zstd);
+    m.ratio_max = UINT64_MAX; // it is ours
+    f.file.fd = archive_begin(&a);
     if (f.file.fd < 0)
         return fail_here(c, "pack files", errno);
     int rc = remote_send(c->s, &transfer, &source, c->arena, &answer, &e);
     (void)close(f.file.fd); // a thread that still packs ends with EPIPE
     if (!f.joined)
-        (void)pthread_join(f.thread, NULL);
+        (void)archive_join(&a);
     progress_end(c);
     if (source.failed != 0)
         return fail_archive(c, &a);
@@ -309,10 +287,14 @@ copy_in(struct copy *c)
 {
     struct stat st;
     if (strcmp(c->local, "-") == 0)
-        return send_file(c, STDIN_FILENO, 0);
+        return c->unpack ? send_archive(c, STDIN_FILENO) : send_file(c, STDIN_FILENO, 0);
     int auto_close fd = open(c->local, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0)
         return fail_here(c, c->local, errno);
+    if (c->unpack && S_ISREG(st.st_mode))
+        return send_archive(c, fd);
+    if (c->unpack)
+        return cli_usage(c->c, "--unpack: FROM is no file", "use - to unpack from a pipe");
     int code = settle_there(c);
     if (code != EXIT_OK)
         return code;
@@ -398,6 +380,7 @@ download(struct copy *c, struct local *l, uint64_t *skipped, struct stockade_err
     const struct remote_sink sink = {.data = write_local, .cookie = l};
     m.sandbox_id = c->sandbox;
     m.path = bytes_of(c->path);
+    m.format = format_of(c->zstd);
     int rc = remote_download(c->s, &m, &sink, skipped, e);
     progress_end(c);
     return rc;
@@ -408,17 +391,16 @@ receive_folder(struct copy *c, const char *to)
 {
     struct stockade_error e = {0};
     uint64_t skipped = 0;
-    pthread_t thread;
     if (mkdir(to, 0777) < 0 && errno != EEXIST)
         return fail_here(c, to, errno);
     int auto_close folder = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    struct archive a = {.folder = folder};
-    struct local l = {.c = c, .fd = folder < 0 ? -1 : begin_archive(&a, &thread)};
+    struct archive a = {.folder = folder, .compressed = c->zstd, .ratio_max = c->ratio_max};
+    struct local l = {.c = c, .fd = folder < 0 ? -1 : archive_begin(&a)};
     if (l.fd < 0)
         return fail_here(c, to, errno);
     int rc = download(c, &l, &skipped, &e);
     (void)close(l.fd);
-    (void)pthread_join(thread, NULL);
+    (void)archive_join(&a);
     if (rc < 0)
         return cli_fail(c->c, "", &e);
     if (a.rc < 0)
@@ -504,9 +486,16 @@ cli_cp(const struct command *command, const struct options *o)
         return cli_usage(command, wrong, "for example: stockade cp a.txt box:a.txt");
     const char *there = o->args[in ? 1 : 0];
     const char *colon = end_of_place(there);
-    struct copy c = {.c = command, .local = o->args[in ? 0 : 1]};
+    struct copy c = {.c = command,
+                     .local = o->args[in ? 0 : 1],
+                     .zstd = o->zstd,
+                     .unpack = o->unpack,
+                     .ratio_max = o->ratio};
     char typed[CLI_PLACE_SIZE];
     int code = EXIT_OK;
+    if (o->unpack && !in)
+        return cli_usage(command, "--unpack is for an archive of this machine",
+                         "for example: stockade cp --unpack a.tar.zst box:work");
     if ((size_t)(colon - there) >= sizeof typed || strlen(colon + 1) >= sizeof c.path / 2)
         return cli_usage(command, "the name of the sandbox or volume, or the path, is too long",
                          "");

@@ -214,7 +214,11 @@ const char copy_details[] =
     "folder. A file is replaced as a whole or not at all. From a sandbox, links that lead out of the "
     "folder are refused, because a job may have made them to mislead you; SANDBOX:PATH of a folder to - "
     "writes a tar archive with all links.\n\n"
-    "Example: stockade cp src box:work; stockade cp box:work/result.csv .; stockade cp in.csv volume:data:/";
+    "--zstd saves bandwidth where the broker is far away, and costs CPU time of the sandbox. --unpack finds out by itself "
+    "whether the archive is compressed; what is absolute, has '..', leads through a link, or is a device is refused. A "
+    "compressed archive may grow to 1000 times its size, beyond the first MiB; --ratio allows more.\n\n"
+    "Example: stockade cp src box:work; stockade cp box:work/result.csv .; stockade cp in.csv volume:data:/; stockade cp --zstd "
+    "box:work - >work.tar.zst; stockade cp --unpack work.tar.zst box:again";
 
 const char files_details[] =
     "Actions: ls [PATH]; stat PATH...; cat PATH...; write PATH (from stdin, replaced as a whole or not "

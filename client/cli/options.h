@@ -65,6 +65,8 @@ struct options {
     uint64_t from;           // events: sequence number
     uint64_t interval_ms;    // top
     const char *mode, *glob; // fs
+    bool zstd, unpack;       // cp
+    uint64_t ratio;
     const char *path;        // snapshot
     uint64_t sleep_after_ms; // create
     bool patch;              // snapshot

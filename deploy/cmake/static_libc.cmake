@@ -4,7 +4,7 @@
 # glibc's start of a static program runs the CPUID instruction some forty times and relocates itself: half a millisecond
 # where a hypervisor traps CPUID, for a guest that then needs none of it. musl's start is a handful of system calls. So such a program
 # is linked with musl where Debian's musl-dev is found; where it is not, with glibc, which works the same but for the time.
-# Its headers are musl's, the kernel's and protobuf-c's, through a folder of links: none of glibc's can slip in.
+# Its headers are musl's, the kernel's, protobuf-c's and Zstandard's, through a folder of links: none of glibc's can slip in.
 set(STOCKADE_MUSL AUTO CACHE STRING "Link the guest with musl: AUTO (where it is installed), ON (or fail), OFF")
 set_property(CACHE STOCKADE_MUSL PROPERTY STRINGS AUTO ON OFF)
 
@@ -15,9 +15,10 @@ if(STOCKADE_MUSL)
     find_path(KERNEL_INCLUDE_DIR linux/seccomp.h)
     find_path(KERNEL_ASM_INCLUDE_DIR asm/unistd.h)
     find_path(PROTOBUF_C_INCLUDE_DIR protobuf-c/protobuf-c.h)
+    find_path(ZSTD_INCLUDE_DIR zstd.h)
     set(libgcc)
     execute_process(COMMAND ${CMAKE_C_COMPILER} -print-file-name=libgcc.a OUTPUT_VARIABLE libgcc OUTPUT_STRIP_TRAILING_WHITESPACE)
-    if(MUSL_INCLUDE_DIR AND MUSL_LIBRARY_DIR AND KERNEL_INCLUDE_DIR AND KERNEL_ASM_INCLUDE_DIR AND PROTOBUF_C_INCLUDE_DIR
+    if(MUSL_INCLUDE_DIR AND MUSL_LIBRARY_DIR AND KERNEL_INCLUDE_DIR AND KERNEL_ASM_INCLUDE_DIR AND PROTOBUF_C_INCLUDE_DIR AND ZSTD_INCLUDE_DIR
        AND EXISTS "${libgcc}")
         set(STOCKADE_MUSL_FOUND TRUE)
     elseif(STOCKADE_MUSL STREQUAL "AUTO")
@@ -39,7 +40,7 @@ function(stockade_static target)
     set(links ${PROJECT_BINARY_DIR}/musl-include)
     file(MAKE_DIRECTORY ${links})
     foreach(link linux:${KERNEL_INCLUDE_DIR} asm-generic:${KERNEL_INCLUDE_DIR} asm:${KERNEL_ASM_INCLUDE_DIR}
-            protobuf-c:${PROTOBUF_C_INCLUDE_DIR})
+            protobuf-c:${PROTOBUF_C_INCLUDE_DIR} zstd.h:${ZSTD_INCLUDE_DIR} zstd_errors.h:${ZSTD_INCLUDE_DIR})
         string(REGEX MATCH "^[^:]+" name ${link})
         string(REGEX REPLACE "^[^:]+:" "" folder ${link})
         file(CREATE_LINK ${folder}/${name} ${links}/${name} SYMBOLIC)

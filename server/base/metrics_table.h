@@ -164,6 +164,8 @@
             "Jobs of batches that ended, started or not.")                                         \
     GAUGE(FILES, NUMBER, NONE, "stockade_file_operations",                                         \
           "Operations on files that are in progress, watches included.")                           \
+    GAUGE(FILES_TRANSFERS, NUMBER, NONE, "stockade_file_transfers",                                \
+          "Files and archives that callers are sending, with Send and Finish.")                    \
     COUNTER(FILES_CUT_OFF, NUMBER, NONE, NONE, "stockade_file_operations_cut_off_total",           \
             "Operations on files whose program in the sandbox ended before them.")                 \
     COUNTER(FILES_READ_BYTES, BYTES, NONE, NONE, "stockade_file_read_bytes_total",                 \

@@ -53,6 +53,7 @@ static void
 op_free(struct files_op *op)
 {
     struct box *b = op->box;
+    carried_end(op);
     op->events = NULL;
     packet_free(op->later);
     op->later = NULL;
@@ -60,6 +61,8 @@ op_free(struct files_op *op)
     idtable_remove(&b->all->table, &op->id);
     b->ops_n--;
     metrics_move(METRIC_FILES, 0, -1);
+    if (files_is_transfer(op->method))
+        metrics_move(METRIC_FILES_TRANSFERS, 0, -1);
     packet_link_free(&op->link);
     if (b->ops_n == 0 && b->agent == NULL)
         box_free(b);
@@ -91,11 +94,17 @@ deliver(struct files_op *op, const void *bytes, size_t n, struct err *e)
     const struct files_head *head = bytes;
     const uint8_t *body = (const uint8_t *)bytes + sizeof *head;
     size_t body_n = n - sizeof *head;
-    if (head->kind == FILES_MESSAGE)
+    if (head->kind == FILES_MESSAGE) {
+        if (files_is_transfer(
+                op->method)) // it comes when all was written, and may be the last event
+            carried_is_complete(op);
         return op->events->message(op->cookie, body, body_n, e);
+    }
     int r = op->events->data(op->cookie, body, body_n, e);
-    if (r == 0)
+    if (r == 0) {
         metrics_add(METRIC_FILES_READ_BYTES, body_n);
+        carried_add(op, body, body_n);
+    }
     return r;
 }
 
@@ -119,6 +128,8 @@ on_end(struct files_op *op, const void *bytes, size_t n, struct err *e)
     memcpy(&why, (const uint8_t *)bytes + sizeof(struct files_head), sizeof why);
     bool succeeded = why.code == ERR_OK;
     err_sanitize(&why);
+    if (succeeded)
+        carried_is_complete(op);
     files_op_finish(op, succeeded ? NULL : &why);
     return 0;
 }
@@ -247,11 +258,14 @@ enroll(struct files_op *op, struct box *b, struct sandbox *s)
     op->box = b;
     op->heard_ns = uv_hrtime();
     memcpy(op->tenant, s->tenant->name, sizeof op->tenant);
+    memcpy(op->sandbox_id, s->id.id, sizeof op->sandbox_id);
     id_make(sandboxes_settings(s->all)->node, op->id_bytes, op->id.id);
     list_init(&op->of_box);
     list_append(&b->ops, &op->of_box);
     idtable_add(&b->all->table, &op->id);
     metrics_move(METRIC_FILES, 0, 1);
+    if (files_is_transfer(op->method))
+        metrics_move(METRIC_FILES_TRANSFERS, 0, 1);
     if (b->ops_n++ == 0)
         box_look_soon(b);
 }
@@ -275,7 +289,8 @@ files_begin(struct files *all, struct sandbox *s, enum files_method method,
         return NULL;
     op->method = method;
     enroll(op, b, s);
-    if (send_request(b, method, request, take_fd(&theirs), e) < 0) {
+    if (carried_begin(op, request, e) < 0 ||
+        send_request(b, method, request, take_fd(&theirs), e) < 0) {
         op_free(op);
         (void)err_wrap(e, "begin an operation on files");
         return NULL;
@@ -343,6 +358,7 @@ send_all(struct files_op *op, const uint8_t *at, size_t n, struct err *e)
         if (r < 0)
             return r;
         op->sent += piece;
+        carried_add(op, at, piece);
         metrics_add(METRIC_FILES_WRITTEN_BYTES, piece);
         at += piece;
         n -= piece;

@@ -35,6 +35,8 @@ struct files_op {
     struct list of_box;
     struct box *box;
     char tenant[32];
+    char sandbox_id[ID_TEXT_MAX + 1];
+    struct carried *carried; // owned; NULL: it carries no contents
     enum files_method method;
     const struct files_events *events; // NULL: it has ended
     void *cookie;
@@ -52,6 +54,13 @@ files_is_transfer(enum files_method method)
 
 // Ends an operation: why NULL: it succeeded. Frees it, and its box if that has no further use.
 void files_op_finish(struct files_op *op, const struct err *why);
+
+// carried.c: which contents an operation carries, for the observers of sandboxes. The program may have been killed by then, and the
+// sandbox deleted, so it is found again by its id.
+int carried_begin(struct files_op *op, const ProtobufCMessage *request, struct err *e);
+void carried_add(struct files_op *op, const void *bytes, size_t n);
+void carried_is_complete(struct files_op *op); // all of it
+void carried_end(struct files_op *op);         // reports it, if anything was carried
 
 // The sandbox's box, with its program; started if there is none. NULL: FAILED_PRECONDITION, RESOURCE_EXHAUSTED.
 struct box *box_of(struct files *all, struct sandbox *s, struct err *e);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Upload and Download: trees as tar archives (proto/tar.h).
+// Upload and Download: trees as tar archives (proto/tar.h), compressed if the caller asks for it (proto/zst.h).
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "proto/auto.h"
 #include "proto/tar.h"
+#include "proto/zst.h"
 #include "methods.h"
 #include "path.h"
 
@@ -65,6 +66,21 @@ read_packets(void *cookie, void *bytes, size_t n, struct err *e)
     return (ssize_t)part;
 }
 
+static int
+unpack(struct carrying *c, int folder, const Stockade__V1__FileServiceUploadRequest *m,
+       struct tar_counts *counts, struct err *e)
+{
+    const struct tar_bounds bounds = bounds_of(m->bytes_max, m->entries_max);
+    const struct tar_source packets = {read_packets, c};
+    if (m->format != STOCKADE__V1__ARCHIVE_FORMAT__ARCHIVE_FORMAT_TAR_ZST)
+        return tar_unpack(folder, false, &bounds, &packets, counts, e);
+    struct zst_reader *z = zst_reader_new(&packets, m->ratio_max, e);
+    const struct tar_source source = {zst_read, z};
+    int r = z == NULL ? err_errno(e) : tar_unpack(folder, false, &bounds, &source, counts, e);
+    zst_reader_free(z);
+    return r;
+}
+
 int
 files_upload(struct op *op, const ProtobufCMessage *request, struct err *e)
 {
@@ -72,7 +88,6 @@ files_upload(struct op *op, const ProtobufCMessage *request, struct err *e)
         (const Stockade__V1__FileServiceUploadRequest *)request;
     Stockade__V1__FileServiceUploadResponse answer =
         STOCKADE__V1__FILE_SERVICE_UPLOAD_RESPONSE__INIT;
-    const struct tar_bounds bounds = bounds_of(m->bytes_max, m->entries_max);
     struct carrying c = {.op = op};
     struct tar_counts counts = {0};
     struct path p;
@@ -84,8 +99,7 @@ files_upload(struct op *op, const ProtobufCMessage *request, struct err *e)
     int auto_close folder = path_open(p.text, O_RDONLY | O_DIRECTORY, e);
     if (folder < 0)
         return folder;
-    const struct tar_source source = {read_packets, &c};
-    r = tar_unpack(folder, false, &bounds, &source, &counts, e);
+    r = unpack(&c, folder, m, &counts, e);
     if (r < 0)
         return explain(e);
     Stockade__V1__ArchiveCounts result = counts_of(&counts);
@@ -116,10 +130,9 @@ write_packets(void *cookie, const void *bytes, size_t n, struct err *e)
 
 // A folder is packed by its descriptor, under no name; a file under its own.
 static int
-pack(struct carrying *c, const char *path, const struct tar_bounds *bounds,
+pack(const struct tar_sink *sink, const char *path, const struct tar_bounds *bounds,
      struct tar_counts *counts, struct err *e)
 {
-    const struct tar_sink sink = {write_packets, c};
     struct place at = {.folder = -1};
     struct stat st;
     int auto_close fd = path_open(path, O_PATH, e);
@@ -130,15 +143,30 @@ pack(struct carrying *c, const char *path, const struct tar_bounds *bounds,
     if (S_ISDIR(st.st_mode)) {
         int auto_close folder = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         return folder < 0 ? file_err(e, errno, "pack", path)
-                          : tar_pack(folder, ".", ".", bounds, &sink, counts, e);
+                          : tar_pack(folder, ".", ".", bounds, sink, counts, e);
     }
     if (!S_ISREG(st.st_mode))
         return file_err(e, ENXIO, "pack", path);
     int r = path_place(path, false, &at, e);
     if (r < 0)
         return r;
-    r = tar_pack(at.folder, at.name, at.name, bounds, &sink, counts, e);
+    r = tar_pack(at.folder, at.name, at.name, bounds, sink, counts, e);
     path_leave(&at);
+    return r;
+}
+
+static int
+pack_compressed(const struct tar_sink *sink, const char *path, const struct tar_bounds *bounds,
+                struct tar_counts *counts, struct err *e)
+{
+    struct zst_writer *z = zst_writer_new(sink, e);
+    if (z == NULL)
+        return err_errno(e);
+    const struct tar_sink into = {zst_write, z};
+    int r = pack(&into, path, bounds, counts, e);
+    if (r == 0)
+        r = zst_end(z, e);
+    zst_writer_free(z);
     return r;
 }
 
@@ -156,7 +184,9 @@ files_download(struct op *op, const ProtobufCMessage *request, struct err *e)
     int r = path_read(&m->path, &p, e);
     if (r < 0)
         return r;
-    r = pack(&c, p.text, &bounds, &counts, e);
+    const struct tar_sink sink = {write_packets, &c};
+    bool compressed = m->format == STOCKADE__V1__ARCHIVE_FORMAT__ARCHIVE_FORMAT_TAR_ZST;
+    r = (compressed ? pack_compressed : pack)(&sink, p.text, &bounds, &counts, e);
     if (r == 0 && c.n > 0)
         r = op_data(op, c.n, e);
     if (r < 0)

@@ -2,7 +2,7 @@
 // Events of sandboxes and their jobs, for the layers above. Each layer registers a table of functions at start, which
 // are called when an event happens. A NULL function is skipped.
 //
-//   sandbox  live -> taken -> changed* -> deleting -> gone          (a sandbox in the pool may be deleted before it is taken)
+//   sandbox  live -> taken -> (changed, carried)* -> deleting -> gone  (a sandbox in the pool may be deleted before it is taken)
 //   job                begun -> [started -> output*] -> exited -> ended -> gone
 //
 // Order: that of registration, for every event. main.c registers telemetry first and then the detectors, so the
@@ -30,6 +30,20 @@ enum { OBSERVERS_MAX = 8 };
 
 enum sandbox_change { SANDBOX_PAUSED_NOW, SANDBOX_RESUMED_NOW, SANDBOX_LIMITS, SANDBOX_NETWORK };
 
+enum { SANDBOX_DIGEST_BYTES = 32 };
+
+// Contents that a caller put into a sandbox, or got out of it. All pointers are borrowed.
+struct sandbox_carried {
+    const char *sandbox_id, *tenant;
+    const char *method; // "Read"
+    bool out;
+    bool complete;       // false: cut off
+    const uint8_t *path; // as the caller wrote it
+    size_t path_n;
+    uint64_t bytes;
+    const uint8_t *digest; // BLAKE2b-256 of these bytes; NULL: there are too many
+};
+
 struct observer {
     void *cookie;
     // The spawner has made it: slot, generation and cgroup are known, and nothing runs in it yet. It has no owner.
@@ -38,6 +52,8 @@ struct observer {
     void (*taken)(void *cookie, struct sandbox *s);
     // It was paused or resumed, or spec.limits or the network policy changed.
     void (*changed)(void *cookie, struct sandbox *s, enum sandbox_change what);
+    // Contents of files went in or out, and no more will come of this operation. s NULL: the sandbox is gone.
+    void (*carried)(void *cookie, struct sandbox *s, const struct sandbox_carried *what);
     // It is being deleted, and its jobs have ended.
     void (*deleting)(void *cookie, struct sandbox *s, const struct err *why);
     // Nothing of it is left. Also called for a sandbox that never became live.

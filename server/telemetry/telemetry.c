@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/syscall.h>
 
+#include <sodium.h>
+
 #include "server/base/log.h"
 #include "server/base/loop.h"
 #include "server/base/metrics.h"
@@ -15,6 +17,7 @@
 
 #define MS UINT64_C(1000000)
 
+enum { PATH_BYTES = 255, PATH_TEXT = 3 * PATH_BYTES + 1 };
 enum { TICKS_PER_LOOK = TELEMETRY_LOOK_MS / TELEMETRY_DRAIN_MS, TICKS_PER_SWEEP = 100 };
 
 // ---- its budgets
@@ -355,6 +358,39 @@ on_changed(void *cookie, struct sandbox *s, enum sandbox_change what)
 }
 
 static void
+on_carried(void *cookie, struct sandbox *s, const struct sandbox_carried *what)
+{
+    struct telemetry *t = cookie;
+    struct telemetry_box *b = s != NULL ? telemetry_box_of(t, s) : NULL;
+    Stockade__V1__FileTransfer detail = STOCKADE__V1__FILE_TRANSFER__INIT;
+    Stockade__V1__Event m;
+    char path[PATH_TEXT];
+    char digest[2 * SANDBOX_DIGEST_BYTES + 1] = "";
+    stockade__v1__event__init(&m);
+    m.kind = KIND(FILE_TRANSFER);
+    m.severity = GRAVE(INFO);
+    m.sandbox_id = (char *)(uintptr_t)what->sandbox_id;
+    m.tenant = (char *)(uintptr_t)what->tenant;
+    m.detail_case = DETAIL(TRANSFER);
+    m.transfer = &detail;
+    detail.direction = (char *)(uintptr_t)(what->out ? "out" : "in");
+    detail.method = (char *)(uintptr_t)what->method;
+    size_t n = what->path_n < PATH_BYTES ? what->path_n : PATH_BYTES;
+    detail.path = (char *)(uintptr_t)record_text((const char *)what->path, n, path, sizeof path);
+    detail.bytes = what->bytes;
+    if (what->digest != NULL)
+        (void)sodium_bin2hex(digest, sizeof digest, what->digest, SANDBOX_DIGEST_BYTES);
+    detail.digest = digest;
+    detail.complete = what->complete;
+    if (b == NULL) {
+        events_publish(t->events, &m);
+        return;
+    }
+    m.template_ = s->spec.template->name;
+    telemetry_publish(t, b, &m);
+}
+
+static void
 on_deleting(void *cookie, struct sandbox *s, const struct err *why)
 {
     struct telemetry *t = cookie;
@@ -431,6 +467,7 @@ telemetry_new(struct server *srv, const struct telemetry_settings *settings)
         .live = on_live,
         .taken = on_taken,
         .changed = on_changed,
+        .carried = on_carried,
         .deleting = on_deleting,
         .gone = on_gone,
         .job_begun = telemetry_job_begun,

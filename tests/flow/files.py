@@ -3,6 +3,7 @@
 """FileService over the wire: every method, its refusals, and hostile trees (checks 19 to 23)."""
 
 import contextlib
+import hashlib
 import io
 import os
 import subprocess
@@ -482,6 +483,111 @@ def trees_go_in_and_out(b, c):
         check(tar.getnames() == ["f"], "an archive of one file")
 
 
+def zstd(data, *options):
+    return subprocess.run(["zstd", "-q", "-c", *options], input=data, stdout=subprocess.PIPE, check=True).stdout
+
+
+def compressed_trees_go_in_and_out_and_bombs_do_not(b, c):
+    f = Files(c)
+    ZST = 2
+    with fails(INVALID):
+        upload(f, b"", format=9)
+    bomb = zstd(archive_of(("zeros", tarfile.REGTYPE, "", bytes(20 * MIB))))
+    check(len(bomb) < 4096, "a bomb")
+    with fails(EXHAUSTED, "ARCHIVE_TOO_LARGE"):
+        upload(f, bomb, format=ZST)
+    with fails(EXHAUSTED, "ARCHIVE_TOO_LARGE"):
+        upload(f, bomb, format=ZST, ratio_max=100000, bytes_max=10 * MIB)
+    with fails(EXHAUSTED, "ARCHIVE_TOO_LARGE"):
+        upload(f, zstd(bytes(16 * MIB), "--long=27", "--no-content-size"), format=ZST)
+    with fails(INVALID, "ARCHIVE_REFUSED"):
+        upload(f, archive_of(("a", tarfile.REGTYPE, "", b"x")), format=ZST)
+    with fails(INVALID, "ARCHIVE_REFUSED"):
+        upload(f, zstd(archive_of(("../out", tarfile.REGTYPE, "", b"x"))), format=ZST)
+    with fails(15, "ARCHIVE_CUT"):
+        upload(f, zstd(archive_of(("a", tarfile.REGTYPE, "", os.urandom(100000))))[:50000], format=ZST)
+    check(upload(f, bomb, b"big", format=ZST, ratio_max=100000).bytes == 20 * MIB, "where the caller wants it")
+    data = download(f, b"big", format=ZST)[0]
+    with tarfile.open(fileobj=io.BytesIO(zstd(data, "-d"))) as tar:
+        check(len(data) < 4096 and tar.extractfile("zeros").read() == bytes(20 * MIB), "it is compressed")
+
+
+def the_command_carries_compressed_archives(b, c):
+    f = Files(c)
+    here = tempfile.mkdtemp(dir=b.folder)
+    os.makedirs(f"{here}/src/a")
+    with open(f"{here}/src/a/text", "w", encoding="utf8") as out:
+        out.write("a line\n" * 1000000)
+    r = b.cli("cp", "--unpack", f"{f.id}:x", here)
+    check(r.returncode == 2 and b"of this machine" in r.stderr, str(r))
+    r = b.cli("cp", "--unpack", f"{here}/src", f"{f.id}:x")
+    check(r.returncode == 2 and b"FROM is no file" in r.stderr, str(r))
+    check(b.cli("cp", "--zstd", f"{here}/src", f"{f.id}:dst").returncode == 0, "there")
+    r = b.cli("cp", "-z", f"{f.id}:dst", f"{here}/back")
+    check(r.returncode == 75 and b"more than 1000 times" in r.stderr and b"--ratio" in r.stderr, f"a job may have made a bomb: {r}")
+    check(b.cli("cp", "-z", "--ratio", "100000", f"{f.id}:dst", f"{here}/again").returncode == 0, "and back")
+    check(subprocess.run(["diff", "-r", f"{here}/src", f"{here}/again"], check=False).returncode == 0, "the same")
+    small = b.cli("cp", "-z", f"{f.id}:dst", "-").stdout
+    check(small[:4] == b"\x28\xb5\x2f\xfd", "a .tar.zst on stdout")
+    with open(f"{here}/a.tar.zst", "wb") as out:
+        out.write(small)
+    r = b.cli("cp", "--unpack", f"{here}/a.tar.zst", f"{f.id}:again")
+    check(r.returncode == 75 and b"more than 1000 times" in r.stderr and b"--ratio" in r.stderr, str(r))
+    check(b.cli("cp", "--unpack", "--ratio", "100000", f"{here}/a.tar.zst", f"{f.id}:again").returncode == 0, "unpacked")
+    check(b.cli("cp", "--unpack", "-", f"{f.id}:plain", input=b.cli("cp", f"{f.id}:dst", "-").stdout).returncode == 0, "a .tar")
+    check(f.sh("diff -r dst again && diff -r dst plain && wc -c <plain/a/text") == b"7000000\n", "the same")
+
+
+def transfers(b, f, n):
+    """The events of what went in and out: n of them, sooner or later."""
+    def seen():
+        code, lines = b.json("events", "--from", "1", "--kind", "file_transfer")
+        check(code == 0, "events")
+        own = [e for e in lines if e["sandbox_id"] == f.id]
+        return own if len(own) >= n else None
+    return until(seen, f"{n} events")
+
+
+def what_goes_in_and_out_is_an_event(b, c):
+    f = Files(c)
+    blake = lambda data: hashlib.blake2b(data, digest_size=32).hexdigest()
+    with fails(NOT_FOUND):
+        f.read(b"no")
+    f("MakeDir", b"d")
+    f("Stat", b"d")
+    f.write(b"d/a\xff", b"hello")
+    f.send(b"d/big", [b"x" * 262144] * 65)
+    check(f.read(b"d/big", offset=5, length=3) == b"xxx", "a part")
+    whole = archive_of(("n", tarfile.REGTYPE, "", b"1"))
+    upload(f, whole, b"up")
+    with fails(INVALID):
+        upload(f, b"x" * 1024, b"up")
+    data, _ = download(f, b"up")
+    seen = [(e["transfer"]["direction"], e["transfer"]["method"], e["transfer"]["path"], e["transfer"]["bytes"],
+             e["transfer"]["digest"], e["transfer"]["complete"]) for e in transfers(b, f, 6)]
+    check(seen == [("in", "Write", "d/a\ufffd", 5, blake(b"hello"), True),
+                   ("in", "Write", "d/big", 65 * 262144, "", True),
+                   ("out", "Read", "d/big", 3, blake(b"xxx"), True),
+                   ("in", "Upload", "up", len(whole), blake(whole), True),
+                   ("in", "Upload", "up", 1024, blake(b"x" * 1024), False),
+                   ("out", "Download", "up", len(data), blake(data), True)], str(seen))
+
+
+def a_job_cannot_hide_what_was_read(b, c):
+    """It kills the program that reads, and the sandbox is deleted: the event comes when the call ends."""
+    f = Files(c)
+    f.send(b"big", [b"x" * 262144] * 32)
+    d = connect(b)
+    call = d.begin(FILE + "Read", {"sandbox_id": f.id, "path": b"big"}, credit=4)
+    for _ in range(4):
+        d.recv(call)
+    f.sh("python3 -c 'import os\nfor p in range(2, 200):\n  if p not in (os.getpid(), os.getppid()):\n    try: os.kill(p, 9)\n    except OSError: pass'")
+    c.unary(SANDBOX + "Delete", {"id": f.id})
+    d.close()
+    out = transfers(b, f, 2)[1]["transfer"]
+    check((out["direction"], out["complete"]) == ("out", False) and out["bytes"] > 100000, str(out))
+
+
 def the_command_copies_files_and_folders(b, c):
     f = Files(c)
     here = tempfile.mkdtemp(dir=b.folder)
@@ -516,6 +622,7 @@ def the_command_copies_files_and_folders(b, c):
 def a_write_that_is_killed_leaves_nothing(b, c):
     f = Files(c)
     f.sh("mkdir d")
+    f.write(b"big", b"x")
     probe = f.sh("""python3 -c '
 import os
 try: os.open("d", os.O_TMPFILE | os.O_WRONLY); print("yes")
@@ -527,6 +634,7 @@ except OSError: print("no")
     f.sh("python3 -c 'import os\nfor p in range(2, 200):\n  if p not in (os.getpid(), os.getppid()):\n    try: os.kill(p, 9)\n    except OSError: pass'")
     with fails(UNAVAILABLE):
         next(stream)
+    until(lambda: again(f), "a new program works")
     check(b"yes" not in probe or not f.list(b"d"), "nothing is left where the file system has files without a name")
     f.write(b"d/f", b"1")
     f.write(b"d/f", b"2")

@@ -35,6 +35,7 @@ static const char *const kinds[] = {
     "JOB_STARTED",
     "JOB_ENDED",
     "LIMIT_HIT",
+    "FILE_TRANSFER",
     "EXEC",
     "EXIT",
     "SENSITIVE_OPEN",

@@ -6,7 +6,7 @@ import type { Client } from "./client.js";
 import { Code, DataLossError, FailedPreconditionError, NotFoundError, ProtocolError } from "./errors.js";
 import { FileWatch } from "./file_watch.js";
 import { pack, Unpacker } from "./folders.js";
-import { FileService, FileType } from "./gen/stockade/v1/file_service_pb.js";
+import { ArchiveFormat, FileService, FileType } from "./gen/stockade/v1/file_service_pb.js";
 import type { ArchiveCounts, File as FileMessage } from "./gen/stockade/v1/file_service_pb.js";
 import { controlOf, OPTIONS } from "./jobs.js";
 import type { CallControl } from "./jobs.js";
@@ -64,17 +64,26 @@ export interface RangeOptions extends CallControl {
   length?: number;
 }
 
-/** Bounds of an archive, or of a folder. */
-export interface ArchiveOptions extends CallControl {
+/** Bounds of a folder that is packed or unpacked. */
+export interface FolderOptions extends CallControl {
   /** Maximum size of all files. Default: none but the sandbox's disk. */
   bytesMax?: Size;
   /** Maximum number of files and folders. Default: 1,000,000. */
   entriesMax?: number;
 }
 
+/** The form and the bounds of an archive. */
+export interface ArchiveOptions extends FolderOptions {
+  /** It is, or becomes, a .tar.zst. Default: no. */
+  compressed?: boolean;
+  /** `uploadArchive`: how many times as large a compressed archive may become, beyond its first MiB. Default: 1,000. */
+  ratioMax?: number;
+}
+
 const WRITE = { ...OPTIONS.control, mode: true, parents: true, onlyIfAbsent: true, ifVersion: true } as const;
 const RANGE = { ...OPTIONS.control, offset: true, length: true } as const;
-const ARCHIVE = { ...OPTIONS.control, bytesMax: true, entriesMax: true } as const;
+const FOLDER = { ...OPTIONS.control, bytesMax: true, entriesMax: true } as const;
+const ARCHIVE = { ...FOLDER, compressed: true, ratioMax: true } as const;
 
 const types: Readonly<Record<number, FileInfo["type"]>> = {
   [FileType.FILE]: "file",
@@ -154,6 +163,10 @@ async function* pieces(contents: Contents): AsyncGenerator<Uint8Array, void, und
   if (bytes > 0) {
     yield Buffer.concat(kept);
   }
+}
+
+function formOf(options: ArchiveOptions): ArchiveFormat {
+  return options.compressed === true ? ArchiveFormat.TAR_ZST : ArchiveFormat.TAR;
 }
 
 function boundsOf(options: ArchiveOptions): { bytesMax: bigint; entriesMax: bigint } {
@@ -305,7 +318,12 @@ export class Files {
    * ResourceExhaustedError; what came before stays.
    */
   async uploadArchive(path: FilePath, archive: Contents, options: ArchiveOptions = {}): Promise<number> {
-    const request = { ...this.#at(path), ...boundsOf(options) };
+    const request = {
+      ...this.#at(path),
+      ...boundsOf(options),
+      format: formOf(options),
+      ratioMax: BigInt(options.ratioMax === undefined ? 0 : count(options.ratioMax, "ratioMax")),
+    };
     const last = await this.#transfer(FileService.method.upload, request, archive, options);
     return Number(last.counts?.entries ?? 0n);
   }
@@ -315,7 +333,7 @@ export class Files {
    * `downloadFolder` unpacks it safely. Rejects with NotFoundError and ResourceExhaustedError.
    */
   async *downloadArchive(path: FilePath, options: ArchiveOptions = {}): AsyncGenerator<Uint8Array, void, undefined> {
-    const request = { ...this.#at(path), ...boundsOf(options) };
+    const request = { ...this.#at(path), ...boundsOf(options), format: formOf(options) };
     let counts: ArchiveCounts | undefined;
     for await (const part of this.#client.stream(FileService.method.download, request, controlOf(options))) {
       counts ??= part.counts;
@@ -333,7 +351,8 @@ export class Files {
    * sandbox is made if it is missing. Symbolic links go as such; FIFOs, sockets and devices are left out. Rejects with
    * ResourceExhaustedError, and with the system's error if the folder cannot be read.
    */
-  async uploadFolder(folder: string, path: FilePath, options: ArchiveOptions = {}): Promise<number> {
+  async uploadFolder(folder: string, path: FilePath, options: FolderOptions = {}): Promise<number> {
+    knownOptions(options, FOLDER);
     return this.uploadArchive(path, pack(folder), options);
   }
 
@@ -343,7 +362,8 @@ export class Files {
    * made. Rejects with InvalidArgumentError (a symbolic link leads out of it, reason LINK_LEADS_OUT, or the archive is
    * damaged; what came before stays), FailedPreconditionError (no folder), NotFoundError, ResourceExhaustedError.
    */
-  async downloadFolder(path: FilePath, folder: string, options: ArchiveOptions = {}): Promise<number> {
+  async downloadFolder(path: FilePath, folder: string, options: FolderOptions = {}): Promise<number> {
+    knownOptions(options, FOLDER);
     if ((await this.stat(path, { ...besideOf(options), follow: true })).type !== "folder") {
       const text = `${inspect(path)} is no folder; use read() or chunks()`;
       throw new FailedPreconditionError(Code.FAILED_PRECONDITION, text, { reason: "NOT_A_FOLDER" });

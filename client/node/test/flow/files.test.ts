@@ -96,6 +96,22 @@ test("folders and archives go and come back", { skip }, async () => {
   }
 });
 
+test("compressed archives are bounded by their ratio", { skip }, async () => {
+  await using sbx = await Sandbox.create({ client });
+  const { files } = sbx;
+  await files.write("d/zeros", Buffer.alloc(8 * MB), { parents: true });
+  const parts: Uint8Array[] = [];
+  for await (const part of files.downloadArchive("d", { compressed: true })) {
+    parts.push(part);
+  }
+  const small = Buffer.concat(parts);
+  assert.ok(small.length < 4096);
+  await assert.rejects(files.uploadArchive("e", small, { compressed: true }), errors.ResourceExhaustedError);
+  await assert.rejects(files.uploadArchive("e", small), errors.DataLossError);
+  assert.equal(await files.uploadArchive("e", small, { compressed: true, ratioMax: 100_000 }), 1);
+  assert.equal((await files.stat("e/zeros")).size, 8 * MB);
+});
+
 test("changes are reported as they happen", { skip }, async () => {
   await using sbx = await Sandbox.create({ client });
   await assert.rejects(sbx.files.watch("no"), errors.NotFoundError);

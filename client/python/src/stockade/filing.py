@@ -223,6 +223,17 @@ def _joined(parts: Iterable[bytes]) -> Iterator[bytes]:
     yield bytes(kept)
 
 
+def bounds(bytes_max: int, entries_max: int, ratio_max: int = 0) -> dict[str, int]:
+    """Return the fields of a request that bound an archive."""
+    fields = {"bytes_max": bytes_max, "entries_max": entries_max}
+    return {**fields, "ratio_max": ratio_max} if ratio_max else fields
+
+
+def _form(compressed: bool) -> int:
+    form = file_service_pb2.ARCHIVE_FORMAT_TAR_ZST if compressed else 0
+    return int(form)
+
+
 class Filing:
     """The calls of ``FileService`` for one sandbox."""
 
@@ -310,26 +321,20 @@ class Filing:
         return file_info(last.file)
 
     async def _upload(
-        self, path: FilePath, archive: Contents, bytes_max: int, entries_max: int
+        self, path: FilePath, archive: Contents, bounds: dict[str, int], compressed: bool = False
     ) -> int:
         request = self._request(
-            file_service_pb2.FileServiceUploadRequest,
-            path,
-            bytes_max=bytes_max,
-            entries_max=entries_max,
+            file_service_pb2.FileServiceUploadRequest, path, format=_form(compressed), **bounds
         )
         last = await self._transfer(methods.FILE_UPLOAD, request, pieces(archive))
         entries: int = last.counts.entries
         return entries
 
     async def _download(
-        self, path: FilePath, bytes_max: int, entries_max: int
+        self, path: FilePath, bounds: dict[str, int], compressed: bool = False
     ) -> AsyncIterator[bytes]:
         request = self._request(
-            file_service_pb2.FileServiceDownloadRequest,
-            path,
-            bytes_max=bytes_max,
-            entries_max=entries_max,
+            file_service_pb2.FileServiceDownloadRequest, path, format=_form(compressed), **bounds
         )
         stream: Stream[Any] = await self._client._stream(methods.FILE_DOWNLOAD, request)
         whole = False
@@ -344,13 +349,13 @@ class Filing:
             raise ProtocolError("the broker ended an archive without a result")
 
     async def _upload_folder(
-        self, folder: LocalPath, path: FilePath, bytes_max: int, entries_max: int
+        self, folder: LocalPath, path: FilePath, bounds: dict[str, int]
     ) -> int:
         # as large as the packets that go to the sandbox: an archive has many small parts
-        return await self._upload(path, _joined(folders.pack(folder)), bytes_max, entries_max)
+        return await self._upload(path, _joined(folders.pack(folder)), bounds)
 
     async def _download_folder(
-        self, path: FilePath, folder: LocalPath, bytes_max: int, entries_max: int
+        self, path: FilePath, folder: LocalPath, bounds: dict[str, int]
     ) -> int:
         if (await self._stat(path, follow=True)).type != "folder":
             raise FailedPrecondition(
@@ -358,7 +363,7 @@ class Filing:
             )
         into = folders.Unpacker(folder)
         try:
-            async for data in self._download(path, bytes_max, entries_max):
+            async for data in self._download(path, bounds):
                 into.feed(data)
             return into.finish()
         finally:

@@ -96,6 +96,20 @@ def test_trees_go_as_archives(client: stockade.Client) -> None:
             assert tar.getnames() == ["d", "d/f"]
 
 
+def test_compressed_archives_are_bounded_by_their_ratio(client: stockade.Client) -> None:
+    with stockade.Sandbox.create(client=client) as sbx:
+        files = sbx.files
+        files.write("d/zeros", bytes(8 << 20), parents=True)
+        small = b"".join(files.download_archive("d", compressed=True))
+        assert len(small) < 4096
+        with pytest.raises(stockade.ResourceExhausted, match="more than 1000 times"):
+            files.upload_archive("e", small, compressed=True)
+        with pytest.raises(stockade.DataLoss):
+            files.upload_archive("e", small)
+        assert files.upload_archive("e", small, compressed=True, ratio_max=100_000) == 1
+        assert files.stat("e/zeros").size == 8 << 20
+
+
 def test_folders_go_and_come_back(client: stockade.Client, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     (tree / "a" / "b").mkdir(parents=True)

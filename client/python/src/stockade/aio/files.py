@@ -5,7 +5,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Optional
 
-from stockade.filing import Contents, FileEvent, FileInfo, FilePath, Filing, Watching
+from stockade.filing import (
+    Contents,
+    FileEvent,
+    FileInfo,
+    FilePath,
+    Filing,
+    Watching,
+    bounds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -102,27 +110,47 @@ class Files(Filing):
         return await self._write(path, contents, mode, parents, only_if_absent, if_version)
 
     async def upload_archive(
-        self, path: FilePath, archive: Contents, *, bytes_max: int = 0, entries_max: int = 0
+        self,
+        path: FilePath,
+        archive: Contents,
+        *,
+        compressed: bool = False,
+        bytes_max: int = 0,
+        entries_max: int = 0,
+        ratio_max: int = 0,
     ) -> int:
         """Unpack a tar archive into a folder, and return the number of files and folders.
 
         ``archive``      bytes, a binary file, or an iterable of bytes
+        ``compressed``   it is a .tar.zst
         ``bytes_max``    maximum size of all files; 0: no bound but the sandbox's disk
         ``entries_max``  maximum number of files and folders; 0: 1,000,000
+        ``ratio_max``    how many times as large it may become, beyond the first MiB; 0: 1,000
 
         ``InvalidArgument``: the archive is damaged, or leads out of the folder. ``DataLoss``: it
         ends early. What came before stays.
         """
-        return await self._upload(path, archive, bytes_max, entries_max)
+        return await self._upload(
+            path, archive, bounds(bytes_max, entries_max, ratio_max), compressed
+        )
 
     def download_archive(
-        self, path: FilePath, *, bytes_max: int = 0, entries_max: int = 0
+        self,
+        path: FilePath,
+        *,
+        compressed: bool = False,
+        bytes_max: int = 0,
+        entries_max: int = 0,
     ) -> AsyncIterator[bytes]:
         """Iterate over a tar archive of a file, or of what a folder holds.
 
+        ``compressed``   as a .tar.zst
+        ``bytes_max``    maximum size of all files; 0: no bound
+        ``entries_max``  maximum number of files and folders; 0: 1,000,000
+
         A job may have made any file and link in it: ``download_folder`` unpacks it safely.
         """
-        return self._download(path, bytes_max, entries_max)
+        return self._download(path, bounds(bytes_max, entries_max), compressed)
 
     async def upload_folder(
         self, folder: LocalPath, path: FilePath, *, bytes_max: int = 0, entries_max: int = 0
@@ -136,7 +164,7 @@ class Files(Filing):
 
         Symbolic links go as such. FIFOs, sockets and devices are left out.
         """
-        return await self._upload_folder(folder, path, bytes_max, entries_max)
+        return await self._upload_folder(folder, path, bounds(bytes_max, entries_max))
 
     async def download_folder(
         self, path: FilePath, folder: LocalPath, *, bytes_max: int = 0, entries_max: int = 0
@@ -152,7 +180,7 @@ class Files(Filing):
         made. ``InvalidArgument``: a symbolic link leads out of it (``LINK_LEADS_OUT``), or the
         archive is damaged; what came before stays.
         """
-        return await self._download_folder(path, folder, bytes_max, entries_max)
+        return await self._download_folder(path, folder, bounds(bytes_max, entries_max))
 
     async def make_dir(self, path: FilePath, *, mode: int = 0, parents: bool = False) -> FileInfo:
         """Make a folder; with ``parents`` those above it, too, and it may exist."""
