@@ -14,6 +14,7 @@
 #include "server/base/metrics.h"
 #include "server/base/server.h"
 #include "server/sandbox/sandbox.h"
+#include "packet.h"
 
 _Static_assert((int)FILES_PACKET_MAX <= (int)PACKET_LINK_IN_MAX, "a packet fits");
 _Static_assert((int)FILES_PACKET_MAX <= (int)AGENT_PACKET_MAX, "a request fits");
@@ -89,21 +90,18 @@ files_drop(struct files_op *op)
 // ---- one operation
 
 static int
-deliver(struct files_op *op, const void *bytes, size_t n, struct err *e)
+deliver(struct files_op *op, const struct files_packet *p, struct err *e)
 {
-    const struct files_head *head = bytes;
-    const uint8_t *body = (const uint8_t *)bytes + sizeof *head;
-    size_t body_n = n - sizeof *head;
-    if (head->kind == FILES_MESSAGE) {
+    if (p->kind == FILES_MESSAGE) {
         if (files_is_transfer(
                 op->method)) // it comes when all was written, and may be the last event
             carried_is_complete(op);
-        return op->events->message(op->cookie, body, body_n, e);
+        return op->events->message(op->cookie, p->body, p->body_n, e);
     }
-    int r = op->events->data(op->cookie, body, body_n, e);
+    int r = op->events->data(op->cookie, p->body, p->body_n, e);
     if (r == 0) {
-        metrics_add(METRIC_FILES_READ_BYTES, body_n);
-        carried_add(op, body, body_n);
+        metrics_add(METRIC_FILES_READ_BYTES, p->body_n);
+        carried_add(op, p->body, p->body_n);
     }
     return r;
 }
@@ -120,43 +118,26 @@ keep_for_later(struct files_op *op, const void *bytes, size_t n, struct err *e)
 }
 
 static int
-on_end(struct files_op *op, const void *bytes, size_t n, struct err *e)
-{
-    struct err why;
-    if (n != sizeof(struct files_head) + sizeof why)
-        return err_set(e, ERR_INTERNAL, "an END of %zu bytes", n);
-    memcpy(&why, (const uint8_t *)bytes + sizeof(struct files_head), sizeof why);
-    bool succeeded = why.code == ERR_OK;
-    err_sanitize(&why);
-    if (succeeded)
-        carried_is_complete(op);
-    files_op_finish(op, succeeded ? NULL : &why);
-    return 0;
-}
-
-static int
 // NOLINTNEXTLINE(readability-non-const-parameter): the type of packet_link_kind
 on_packet(void *owner, const void *bytes, size_t n, int *fd, struct err *e)
 {
     struct files_op *op = owner;
-    const struct files_head *head = bytes;
+    struct files_packet p;
     (void)fd;
-    if (n < sizeof *head)
-        return err_set(e, ERR_INTERNAL, "a packet of %zu bytes", n);
+    int r = files_packet_read(bytes, n, &p, e);
+    if (r < 0)
+        return r;
     op->heard_ns = uv_hrtime();
-    switch (head->kind) {
-    case FILES_MESSAGE:
-    case FILES_DATA: {
-        int r = deliver(op, bytes, n, e);
-        return r == -EAGAIN ? keep_for_later(op, bytes, n, e) : r;
-    }
-    case FILES_BUSY:
+    if (p.kind == FILES_BUSY)
         return 0;
-    case FILES_END:
-        return on_end(op, bytes, n, e);
-    default:
-        return err_set(e, ERR_INTERNAL, "a packet of kind %u", head->kind);
+    if (p.kind == FILES_END) {
+        if (p.succeeded)
+            carried_is_complete(op);
+        files_op_finish(op, p.succeeded ? NULL : &p.why);
+        return 0;
     }
+    r = deliver(op, &p, e);
+    return r == -EAGAIN ? keep_for_later(op, bytes, n, e) : r;
 }
 
 static void
@@ -209,7 +190,9 @@ files_go_on(struct files_op *op)
 {
     struct err e;
     if (op->later != NULL) {
-        int r = deliver(op, op->later->bytes, op->later->n, &e);
+        struct files_packet p;
+        int r = files_packet_read(op->later->bytes, op->later->n, &p, &e);
+        r = r < 0 ? r : deliver(op, &p, &e);
         if (r == -EAGAIN)
             return;
         if (r < 0) {
