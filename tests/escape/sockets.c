@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -100,6 +101,18 @@ stamps_by_message(void)
     return fd < 0 ? -1 : 140L * DATAGRAM;
 }
 
+// No call that waits for the other end takes longer. A sandbox that has as many sockets as it may have is refused a
+// connection at once. But when another process takes the last one in between, the packet is dropped, and connect(2)
+// repeats it for two minutes.
+static int
+with_timeout(int fd)
+{
+    const struct timeval most = {.tv_sec = 5};
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+    return fd;
+}
+
 // Both ends of a connection. The process has one listener for all of them.
 static int
 tcp_pair(int pair[2])
@@ -109,12 +122,12 @@ tcp_pair(int pair[2])
     socklen_t n = sizeof at;
     if (listener < 0) {
         at = loopback(0);
-        listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        listener = with_timeout(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
         if (bind(listener, (struct sockaddr *)&at, n) < 0 || listen(listener, 64) < 0 ||
             getsockname(listener, (struct sockaddr *)&at, &n) < 0)
             return -1;
     }
-    pair[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    pair[0] = with_timeout(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (pair[0] < 0 || connect(pair[0], (struct sockaddr *)&at, sizeof at) < 0)
         return -1;
     pair[1] = accept(listener, NULL, NULL);
@@ -189,7 +202,7 @@ unaccepted(void)
             getsockname(listener, (struct sockaddr *)&at, &n) < 0)
             return -1;
     }
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = with_timeout(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     ssize_t r = connect(fd, (struct sockaddr *)&at, sizeof at);
     if (r == 0)
         r = send(fd, block, sizeof block, MSG_DONTWAIT);
