@@ -12,6 +12,7 @@
 
 #include "proto/quantity.h"
 #include "server/sandbox/alive.h"
+#include "server/access/approval.h"
 #include "server/anomaly/anomaly.h"
 #include "server/batch/batch.h"
 #include "server/config/config.h"
@@ -114,6 +115,8 @@ on_all_destroyed(void *cookie)
     telemetry_end(srv->telemetry);
     if (srv->anomaly != NULL)
         anomaly_end(srv->anomaly);
+    if (srv->approvals != NULL)
+        approvals_end(srv->approvals);
     d->end_ns = uv_hrtime() + WATCHERS_MS * MS;
     if (loop_timer_start(srv->loop, &d->end, 1, on_end_look, d) < 0)
         d->on_over(d->cookie);

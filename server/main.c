@@ -34,6 +34,7 @@
 #include "proto/validate.h"
 #include "proto/wire.h"
 #include "server/access/access.h"
+#include "server/access/approval.h"
 #include "server/sandbox/alive.h"
 #include "server/anomaly/anomaly.h"
 #include "server/api/api.h"
@@ -102,10 +103,10 @@ struct broker {
 };
 
 static const struct call_method *const services[] = {
-    admin_methods,       anomaly_methods, code_methods,      file_methods,       health_methods,
-    key_methods,         metrics_methods, process_methods,   reflection_methods, sandbox_methods,
-    snapshot_methods,    system_methods,  telemetry_methods, template_methods,   token_methods,
-    transaction_methods, volume_methods,
+    admin_methods,   anomaly_methods,     approval_methods, code_methods,      file_methods,
+    health_methods,  key_methods,         metrics_methods,  process_methods,   reflection_methods,
+    sandbox_methods, snapshot_methods,    system_methods,   telemetry_methods, template_methods,
+    token_methods,   transaction_methods, volume_methods,
 };
 
 // Resets what the process inherited: with SIGCHLD ignored, wait(2) does not work here and in the spawner; with another
@@ -306,6 +307,8 @@ make_core(struct broker *b, struct err *e)
     if (r == 0)
         r = access_new(b->s.state, &b->config->access, &b->s.access, e);
     if (r == 0)
+        r = approvals_new(b->s.access, b->s.state, &b->loop, &b->s.approvals, e);
+    if (r == 0)
         r = state_start(b->s.state, &b->loop, e);
     if (r < 0)
         return r;
@@ -437,6 +440,7 @@ take_down(struct broker *b)
     sleepers_stop(s->sleepers);
     store_stop(s->store);
     state_close(take_ptr(s->state));
+    approvals_free(take_ptr(s->approvals));
     access_free(take_ptr(s->access));
     bool closed = settle(b, is_closed);
     if (!drain_abandon(s) || !closed || !settle(b, is_quiet)) {

@@ -375,6 +375,19 @@ static const struct option_row key_only[] = {
     {0},
 };
 
+static const struct option_row approvals_only[] = {
+    {"for", 0, OPTION_DURATION, AT(ttl_ms), "TIME",
+     "with approve: as often as the call is made in this time (default: once)", NULL},
+    {"pattern", 0, OPTION_TEXT, AT(glob), "TEXT",
+     "with approve: command lines like this one, in which * stands for any text, for the time of --for (default: 8h)",
+     NULL},
+    {"comment", 0, OPTION_TEXT, AT(name), "TEXT", "with approve and deny: why", NULL},
+    {"all", 'a', OPTION_FLAG, AT(all), NULL, "with ls: also those that have ended", NULL},
+    {"tenant", 0, OPTION_TEXT, AT(tenant), "NAME",
+     "with ls and watch: another tenant, such as team-a, or '*' for all (root only)", NULL},
+    {0},
+};
+
 static const char *const none_only[] = {"none", NULL};
 
 static const struct option_row token_only[] = {
@@ -531,6 +544,9 @@ const struct command commands[] = {
      GROUPS(key_only), OPERAND_KEY, 1, 2, false, false, cli_key},
     {"token", "make, narrow and check capability tokens", "[OPTION]... ACTION [TOKEN]",
      token_details, GROUPS(token_only), OPERAND_TOKEN, 1, 2, false, false, cli_token},
+    {"approvals", "list and answer calls that need an approval", "[OPTION]... ACTION [APPROVAL]",
+     approvals_details, GROUPS(approvals_only), OPERAND_APPROVAL, 1, 2, false, false,
+     cli_approvals},
     {"admin", "copy the database of the broker", "[OPTION]... ACTION FILE", admin_details,
      NO_GROUPS, OPERAND_ADMIN, 2, 2, false, false, cli_admin},
     {"fork", "make sandboxes that begin with the files of another one", "[OPTION]... SANDBOX",

@@ -111,6 +111,17 @@ const char token_details[] =
     "Example: STOCKADE_TOKEN=$(stockade token mint --ttl 1h | stockade token attenuate --uses 1 --ttl 5m --tool 'python3 -c *' - ) "
     "stockade run python3 -c 'print(1)'";
 
+const char approvals_details[] =
+    "A rule of the broker can ask for the agreement of others before a call runs. Such a call fails with the id of an approval, "
+    "which waits for its approvers until a timeout; after their agreement the same call can be made again. One refusal denies it, and nobody "
+    "can answer an approval of its own.\n\n"
+    "The actions: ls; show APPROVAL, with the whole request; approve APPROVAL, for this call once, or with --for as often as it is "
+    "made until then, or with --pattern for command lines that match; deny APPROVAL; cancel APPROVAL, which withdraws one of your "
+    "own; watch [APPROVAL], which prints each change, and with an APPROVAL ends when that was answered.\n\n"
+    "Approvers need the right approval.answer, which only operators give: stockade key create --tenant team --scopes "
+    "approval.read,approval.answer.\n\n"
+    "Example: stockade approvals approve 18992bb4e848ab09f0f0197cd7dd5b51 --pattern 'git push *' --for 1h";
+
 const char admin_details[] =
     "The action: backup FILE, which writes a consistent copy of the broker's database while it runs. The copy holds secrets. To "
     "restore it, stop the broker, put it in place of state/stockade.db in the state directory, and remove the files stockade.db-wal "

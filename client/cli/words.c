@@ -5,12 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/arena.h"
 #include "cli.h"
 #include "commands.h"
 #include "pages.h"
+#include "remote.h"
+#include "stockade/v1/approval_service.pb-c.h"
 #include "text.h"
 
-enum { ID_SHOWN = 12, PAGE_BYTES = 33, ABOUT_BYTES = 128 };
+enum { ID_SHOWN = 12, PAGE_BYTES = 33, ABOUT_BYTES = 128, OFFERS_ARENA = 4 * 1024 * 1024 };
 
 // The meaning of the words before the cursor's.
 struct line {
@@ -335,6 +338,25 @@ offer_places(const struct offers *o, struct stockade *s)
 }
 
 static void
+offer_pending(const struct offers *o, struct stockade *s)
+{
+    struct arena *auto_arena a = arena_new(OFFERS_ARENA);
+    struct stockade_error e;
+    ProtobufCMessage *m = NULL;
+    Stockade__V1__ApprovalServiceListRequest request =
+        STOCKADE__V1__APPROVAL_SERVICE_LIST_REQUEST__INIT;
+    request.state = STOCKADE__V1__APPROVAL_STATE__APPROVAL_STATE_PENDING;
+    if (a == NULL ||
+        remote_call(s, "/stockade.v1.ApprovalService/List", &request.base,
+                    &stockade__v1__approval_service_list_response__descriptor, a, &m, &e) < 0)
+        return;
+    const Stockade__V1__ApprovalServiceListResponse *all =
+        (const Stockade__V1__ApprovalServiceListResponse *)m;
+    for (size_t i = 0; i < all->n_approvals; i++)
+        offer(o, all->approvals[i]->id, all->approvals[i]->method);
+}
+
+static void
 offer_token(const struct offers *o, const struct line *l)
 {
     static const char *const actions[][2] = {
@@ -343,6 +365,20 @@ offer_token(const struct offers *o, const struct line *l)
         {"revoke", "revoke a token for ever"}, {"keys", "list the public keys of the broker"},
         {"rotate", "sign with a new key"},
     };
+    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
+        offer(o, actions[i][0], actions[i][1]);
+}
+
+static void
+offer_approvals(const struct offers *o, const struct line *l)
+{
+    static const char *const actions[][2] = {
+        {"ls", "list pending approvals"},       {"show", "show one with its request"},
+        {"approve", "agree to a call"},         {"deny", "refuse a call"},
+        {"cancel", "withdraw one of your own"}, {"watch", "print changes as they happen"},
+    };
+    if (l->operands == 1)
+        ask_broker(o, offer_pending);
     for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
         offer(o, actions[i][0], actions[i][1]);
 }
@@ -410,6 +446,8 @@ offer_operand(const struct offers *o, const struct line *l)
         offer_template_actions(o, l);
     else if (c->operand == OPERAND_TOKEN)
         offer_token(o, l);
+    else if (c->operand == OPERAND_APPROVAL)
+        offer_approvals(o, l);
     else if (c->operand == OPERAND_KEY)
         offer_keys(o, l);
     else if (c->operand == OPERAND_ADMIN && l->operands == 0)

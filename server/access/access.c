@@ -130,6 +130,18 @@ access_check(void *access, const struct principal *peer, const char *credential,
     return full ? too_many(wait_ms, e) : r;
 }
 
+int
+access_may_give(const struct principal *maker, uint32_t scopes, struct err *e)
+{
+    const uint32_t kept = scopes_of_operators(scopes);
+    if (kept == 0 || principal_has(maker, SCOPE_TENANTS_WRITE))
+        return 0;
+    int r = err_set(e, ERR_PERMISSION_DENIED, "%s cannot give the right %s to others",
+                    maker->tenant, scopes_first(kept));
+    err_detail(e, "SCOPE_MISSING", "tenants.write", "operators make credentials with this right");
+    return r;
+}
+
 const char *
 access_audience(const struct access *a)
 {

@@ -171,6 +171,7 @@ key_check(struct access *a, const char *text, struct principal *out, struct err 
     *out = (struct principal){.proof = PROOF_KEY, .scopes = found->scopes};
     memcpy(out->tenant, found->tenant, sizeof out->tenant);
     memcpy(out->credential, found->hash, sizeof out->credential);
+    memcpy(out->credential_id, found->id, sizeof out->credential_id);
     return 0;
 }
 
@@ -253,7 +254,7 @@ check_wanted(const struct key_wanted *w, uint32_t *scopes, struct err *e)
     if (strcmp(w->tenant, "*") == 0)
         return err_field(e, "tenant", "must be one tenant");
     if ((*scopes & ~maker) == 0)
-        return 0;
+        return access_may_give(w->maker, *scopes, e);
     const char *missing = scopes_first(*scopes & ~maker);
     int r = err_set(e, ERR_PERMISSION_DENIED, "%s does not have the right %s itself",
                     w->maker->tenant, missing);

@@ -26,6 +26,9 @@ struct access {
     struct tokens *tokens; // tokens.c; owned
 };
 
+// access.c: whether the maker of a credential may give these rights, which it has, to another one.
+int access_may_give(const struct principal *maker, uint32_t scopes, struct err *e);
+
 // keys.c
 int keys_load(struct access *a, struct err *e);
 void keys_free_all(struct access *a);

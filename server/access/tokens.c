@@ -260,6 +260,8 @@ token_check(struct access *a, const char *text, bool known_only, struct principa
     *out = (struct principal){.proof = PROOF_TOKEN, .scopes = caveats_scopes(&c->token)};
     (void)snprintf(out->tenant, sizeof out->tenant, "%s", c->token.block[0]->tenant);
     memcpy(out->credential, digest, sizeof out->credential);
+    (void)sodium_bin2hex(out->credential_id, sizeof out->credential_id, c->token.id[0],
+                         TOKEN_BLOCK_ID);
     return 0;
 }
 
@@ -329,6 +331,9 @@ token_make(struct access *a, const struct principal *maker, const Stockade__V1__
                    "a token has at most the rights of its maker");
         return r;
     }
+    int r = access_may_give(maker, scopes, e);
+    if (r < 0)
+        return r;
     return token_mint(a->tokens->key[a->tokens->keys_n - 1].seed, block, out, e);
 }
 

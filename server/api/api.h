@@ -11,6 +11,7 @@ dispatch_authority authority_decide;
 
 extern const struct call_method admin_methods[];
 extern const struct call_method anomaly_methods[];
+extern const struct call_method approval_methods[];
 extern const struct call_method code_methods[];
 extern const struct call_method health_methods[];
 extern const struct call_method key_methods[];

@@ -34,6 +34,7 @@
     LABEL(MAP, "map", 4)              /* enum metric_map */                                        \
     LABEL(PROCESS, "process", 4)      /* enum metric_process */                                    \
     LABEL(SLEEP, "state", 2)          /* sleep/sleepers.c */                                       \
+    LABEL(APPROVAL, "outcome", 6)     /* ApprovalState of the schema */                            \
     LABEL(VERSION, "version", 1)
 
 // COUNTER(id, unit, label, label, name, help)
@@ -95,6 +96,12 @@
             "Bytes written to connections.")                                                       \
     COUNTER(CREDENTIALS_REFUSED, NUMBER, NONE, NONE, "stockade_credentials_refused_total",         \
             "Calls that were refused because of their credential.")                                \
+    GAUGE(APPROVALS_PENDING, NUMBER, NONE, "stockade_approvals_pending",                           \
+          "Approvals that wait for an answer.")                                                    \
+    COUNTER(APPROVALS_ANSWERED, NUMBER, APPROVAL, NONE, "stockade_approvals_answered_total",       \
+            "Approvals that ended, by outcome.")                                                   \
+    TIMES(APPROVAL_WAIT, NONE, "stockade_approval_wait_seconds",                                   \
+          "Time that ended approvals were pending.")                                               \
     GAUGE(CALLS_OPEN, NUMBER, NONE, "stockade_rpc_open_calls",                                     \
           "Calls in progress, streams included.")                                                  \
     GAUGE(STREAMS_OPEN, NUMBER, NONE, "stockade_rpc_open_streams", "Streams in progress.")         \

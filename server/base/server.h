@@ -11,6 +11,7 @@
 struct access;
 struct alive;
 struct anomaly;
+struct approvals;
 struct batches;
 struct bpf;
 struct config;
@@ -62,6 +63,7 @@ struct server {
     struct volumes *volumes;           // of all tenants; NULL in tests
     struct state *state;               // the database: keys, tokens
     struct access *access;             // credentials
+    struct approvals *approvals;       // calls that need the agreement of others
     struct store *store;               // states of files that last; NULL: it cannot keep any
     struct sleepers *sleepers;         // sandboxes that are asleep; NULL in tests
     struct batches *batches;           // batches of jobs, by tenant and key

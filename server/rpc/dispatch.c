@@ -108,6 +108,13 @@ dispatch_add(struct dispatch *d, const struct call_method *methods, struct err *
     return failed;
 }
 
+const ProtobufCMessageDescriptor *
+dispatch_input(const struct dispatch *d, const char *path)
+{
+    const struct method *m = find(d, path);
+    return m != NULL ? m->served->input : NULL;
+}
+
 int
 dispatch_complete(const struct dispatch *d, struct err *e)
 {

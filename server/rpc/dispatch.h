@@ -46,6 +46,9 @@ void dispatch_go_on(struct call *c, const struct err *e);
 // rules in the descriptor set, or was already added.
 int dispatch_add(struct dispatch *d, const struct call_method *methods, struct err *e);
 
+// What the request of a method is; NULL: there is no method of this path.
+const ProtobufCMessageDescriptor *dispatch_input(const struct dispatch *d, const char *path);
+
 // The start-up self-test: fails if a method of the descriptor set has no handler. Call it after the last
 // dispatch_add().
 int dispatch_complete(const struct dispatch *d, struct err *e);

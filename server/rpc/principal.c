@@ -27,6 +27,9 @@ static const struct {
     [SCOPE_ANOMALY_READ] = {"anomaly.read", false},
     [SCOPE_KEY_READ] = {"key.read", false},
     [SCOPE_KEY_WRITE] = {"key.write", false},
+    [SCOPE_APPROVAL_READ] = {"approval.read", false},
+    [SCOPE_APPROVAL_WRITE] = {"approval.write", false},
+    [SCOPE_APPROVAL_ANSWER] = {"approval.answer", true},
     [SCOPE_PROFILE_READ] = {"profile.read", true},
     [SCOPE_PROFILE_WRITE] = {"profile.write", true},
     [SCOPE_TENANTS_READ] = {"tenants.read", true},
@@ -59,6 +62,12 @@ uint32_t
 scopes_without_credentials(uint32_t set)
 {
     return set & ~(BIT(SCOPE_KEY_READ) | BIT(SCOPE_KEY_WRITE));
+}
+
+uint32_t
+scopes_of_operators(uint32_t set)
+{
+    return set & BIT(SCOPE_APPROVAL_ANSWER);
 }
 
 void
@@ -191,6 +200,25 @@ principal_is_tenant(const char *name)
     if (strncmp(name, uid, n) == 0)
         return name[n] != '\0' && name[n + strspn(name + n, "0123456789")] == '\0';
     return strchr(letters, name[0]) != NULL && name[strspn(name, more)] == '\0';
+}
+
+void
+principal_name(const struct principal *p, char out[PRINCIPAL_NAME])
+{
+    static const char *const kinds[] = {
+        [PROOF_KEY] = "key:",
+        [PROOF_TOKEN] = "token:",
+        [PROOF_CERTIFICATE] = "certificate",
+    };
+    char uid[PRINCIPAL_TENANT];
+    (void)snprintf(uid, sizeof uid, "uid:%u", (unsigned)p->uid);
+    if (p->proof == PROOF_NONE || (p->proof == PROOF_PEER && strcmp(uid, p->tenant) == 0))
+        (void)snprintf(out, PRINCIPAL_NAME, "%s", p->tenant);
+    else if (p->proof == PROOF_PEER)
+        (void)snprintf(out, PRINCIPAL_NAME, "%s/%s", p->tenant, uid);
+    else
+        (void)snprintf(out, PRINCIPAL_NAME, "%s/%s%s", p->tenant, kinds[p->proof],
+                       p->credential_id);
 }
 
 bool

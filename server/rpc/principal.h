@@ -23,7 +23,9 @@ enum {
     PRINCIPAL_TENANT = 32,    // bytes of a tenant's name, with its end
     PRINCIPAL_ROWS_MAX = 128, // of the configuration
     PRINCIPAL_SCOPES_TEXT = 512,
-    PRINCIPAL_ADDRESS = 46, // INET6_ADDRSTRLEN
+    PRINCIPAL_ADDRESS = 46,    // INET6_ADDRSTRLEN
+    PRINCIPAL_CREDENTIAL = 49, // ID_TEXT_MAX and its end
+    PRINCIPAL_NAME = 96,       // tenant, kind, and credential
 };
 
 enum principal_proof {
@@ -49,14 +51,17 @@ enum scope {
     SCOPE_TELEMETRY_READ,
     SCOPE_ANOMALY_READ,
     SCOPE_KEY_READ,
-    SCOPE_KEY_WRITE,     // makes and revokes credentials
-    SCOPE_PROFILE_READ,  // operators: profiles belong to the host
-    SCOPE_PROFILE_WRITE, // operators
-    SCOPE_TENANTS_READ,  // operators: objects of other tenants
-    SCOPE_TENANTS_WRITE, // operators: credentials of other tenants
-    SCOPE_METRICS_READ,  // operators: the metrics of the broker, which cover all tenants
-    SCOPE_ADMIN_WRITE,   // operators: the broker's own state
-    SCOPE_UNKNOWN,       // operators
+    SCOPE_KEY_WRITE, // makes and revokes credentials
+    SCOPE_APPROVAL_READ,
+    SCOPE_APPROVAL_WRITE,  // asks for approvals
+    SCOPE_APPROVAL_ANSWER, // operators, and whom they give it to: answers them
+    SCOPE_PROFILE_READ,    // operators: profiles belong to the host
+    SCOPE_PROFILE_WRITE,   // operators
+    SCOPE_TENANTS_READ,    // operators: objects of other tenants
+    SCOPE_TENANTS_WRITE,   // operators: credentials of other tenants
+    SCOPE_METRICS_READ,    // operators: the metrics of the broker, which cover all tenants
+    SCOPE_ADMIN_WRITE,     // operators: the broker's own state
+    SCOPE_UNKNOWN,         // operators
     SCOPES_N,
 };
 _Static_assert(SCOPES_N <= 32, "one bit each");
@@ -67,6 +72,8 @@ struct principal {
     uint32_t scopes; // bits of enum scope
     // Of a credential: which one, for log lines and for who narrows it further; otherwise zeros.
     uint8_t credential[16];
+    // Of a key: its id; of a token: that of its first block; otherwise "".
+    char credential_id[PRINCIPAL_CREDENTIAL];
     char address[PRINCIPAL_ADDRESS]; // tcp, tls: of the peer; ipc, ws: ""
     // From the kernel (PROOF_PEER), for the log; otherwise 0.
     uint32_t uid, gid;
@@ -93,6 +100,10 @@ void principal_of_peer(const struct transport_peer *peer, uint32_t own_uid,
 // changes anything or shows the output of a job.
 void principal_make_reader(struct principal *p);
 
+// The name under which it appears in approvals: TENANT/KIND:ID, such as "team/key:1f0c..."; "uid:1000" for a peer whose tenant is its
+// uid; "tcp" for callers without proof.
+void principal_name(const struct principal *p, char out[PRINCIPAL_NAME]);
+
 enum scope scope_find(const char *name);
 bool principal_has(const struct principal *p, enum scope scope);
 
@@ -100,6 +111,8 @@ bool principal_has(const struct principal *p, enum scope scope);
 uint32_t scopes_usual(void);
 // Of these, those that make no credentials.
 uint32_t scopes_without_credentials(uint32_t set);
+// Of these, those that only operators may give to others. Approvers could otherwise make further approvers.
+uint32_t scopes_of_operators(uint32_t set);
 // The names of a set, with spaces between them; and back. False: a name is unknown.
 void scopes_write(uint32_t set, char out[PRINCIPAL_SCOPES_TEXT]);
 bool scopes_read(const char *names, uint32_t *out);

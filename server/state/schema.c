@@ -34,6 +34,10 @@ static const char *const steps[] = {
     " revoked_ms INTEGER NOT NULL, PRIMARY KEY (block, tenant)) STRICT, WITHOUT ROWID;"
     "CREATE TABLE block_use (block BLOB PRIMARY KEY NOT NULL CHECK (length(block) = 16),"
     " uses INTEGER NOT NULL, expires_ms INTEGER NOT NULL) STRICT, WITHOUT ROWID;",
+    // 3: approvals, each as a packed stockade.v1.Approval.
+    "CREATE TABLE approval (id TEXT PRIMARY KEY NOT NULL, number INTEGER NOT NULL UNIQUE,"
+    " tenant TEXT NOT NULL, around BLOB NOT NULL CHECK (length(around) IN (0, 32)),"
+    " message BLOB NOT NULL) STRICT, WITHOUT ROWID;",
 };
 enum { VERSION = sizeof steps / sizeof steps[0] };
 

@@ -38,6 +38,7 @@ enum state_query {
     STATE_SIGNING_KEYS,
     STATE_REVOKED,
     STATE_USES,
+    STATE_APPROVALS,
     STATE_QUERIES_N,
 };
 enum state_change {
@@ -49,6 +50,8 @@ enum state_change {
     STATE_BLOCK_REVOKE,
     STATE_USE,
     STATE_USES_FORGET,
+    STATE_APPROVAL_PUT,
+    STATE_APPROVAL_FORGET,
     STATE_CHANGES_N,
 };
 

@@ -19,6 +19,8 @@ const struct state_statement state_queries[STATE_QUERIES_N] = {
     // block, uses, expiry
     [STATE_USES] =
         {"SELECT block, uses, expires_ms FROM block_use WHERE expires_ms > 1000 * unixepoch()", 3},
+    // number, digest of everything but the command line, message
+    [STATE_APPROVALS] = {"SELECT number, around, message FROM approval ORDER BY number", 3},
 };
 
 const struct state_statement state_changes[STATE_CHANGES_N] = {
@@ -45,4 +47,11 @@ const struct state_statement state_changes[STATE_CHANGES_N] = {
                    3},
     // time
     [STATE_USES_FORGET] = {"DELETE FROM block_use WHERE expires_ms <= ?1", 1},
+    // id, number, tenant, digest of everything but the command line, message
+    [STATE_APPROVAL_PUT] = {"INSERT INTO approval (id, number, tenant, around, message)"
+                            " VALUES (?1, ?2, ?3, ?4, ?5)"
+                            " ON CONFLICT (id) DO UPDATE SET message = excluded.message",
+                            5},
+    // id
+    [STATE_APPROVAL_FORGET] = {"DELETE FROM approval WHERE id = ?1", 1},
 };

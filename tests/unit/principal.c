@@ -23,7 +23,7 @@ only_root_and_the_brokers_account_have_the_scopes_of_operators(void **state)
     (void)state;
     const struct principal stranger = peer(true, 1000), far = peer(false, 0);
     for (unsigned i = 0; i < SCOPES_N; i++) {
-        bool operators = i >= SCOPE_PROFILE_READ;
+        bool operators = i >= SCOPE_APPROVAL_ANSWER;
         assert_int_equal(principal_has(&stranger, (enum scope)i), !operators);
         assert_int_equal(principal_has(&far, (enum scope)i), !operators);
     }

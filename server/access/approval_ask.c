@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that need an approval: what there is for them, and what is made. See approval.h.
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "approval_private.h"
+#include "proto/auto.h"
+#include "proto/container_of.h"
+#include "proto/validate.h"
+#include "server/state/state.h"
+
+#define KEPT_MS   (INT64_C(30) * 24 * 3600 * 1000)
+#define DENIED_MS (INT64_C(10) * 60 * 1000) // a denial also answers the same call without an id
+
+// ---- making one
+
+static bool
+may_forget(const struct approval *a, int64_t now)
+{
+    return !approval_is_pending(a) && a->writing == NULL &&
+           (!approval_is_approved(a) || a->valid_until_ms <= now);
+}
+
+static bool
+forget(struct approval *a)
+{
+    struct err e;
+    const struct state_value value[] = {STATE_OF_TEXT(a->id.id)};
+    if (state_write(a->all->state, STATE_APPROVAL_FORGET, value, NULL, NULL, &e) < 0)
+        return false;
+    approval_count(a->all, a, -1);
+    approval_drop(a);
+    return true;
+}
+
+// Removes what ended long ago, and then the oldest of the tenant and of all that are too many.
+static void
+forget_old(struct approvals *all, const char *tenant)
+{
+    const int64_t now = access_now_ms(all->access);
+    uint32_t own = 0;
+    list_each(at, &all->made)
+    {
+        const struct approval *a = container_of(at, struct approval, node);
+        own += !approval_is_pending(a) && strcmp(a->tenant, tenant) == 0;
+    }
+    list_each(at, &all->made)
+    {
+        struct approval *a = container_of(at, struct approval, node);
+        const bool is_own = strcmp(a->tenant, tenant) == 0;
+        const bool too_many =
+            all->kept >= APPROVALS_KEPT_MAX || (is_own && own >= APPROVALS_KEPT_OF_TENANT);
+        if (!may_forget(a, now) || (!too_many && a->ended_ms > now - KEPT_MS))
+            continue;
+        if (!forget(a))
+            return;
+        own -= is_own;
+    }
+}
+
+static int
+check_room(struct approvals *all, const char *tenant, struct err *e)
+{
+    uint32_t own = 0;
+    forget_old(all, tenant);
+    list_each(at, &all->made)
+    {
+        const struct approval *a = container_of(at, struct approval, node);
+        own += (approval_is_pending(a) || !a->shown) && strcmp(a->tenant, tenant) == 0;
+    }
+    if (own < APPROVALS_PENDING_OF_TENANT && all->pending < APPROVALS_PENDING_MAX &&
+        all->kept < APPROVALS_KEPT_MAX)
+        return 0;
+    int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%u approvals of %s are pending, %u of all", own,
+                    tenant, (unsigned)all->pending);
+    err_detail(e, "APPROVALS", tenant, "wait until some are answered, or withdraw some");
+    return r;
+}
+
+static int
+fill(struct approval *a, const struct approval_ask *ask, struct err *e)
+{
+    uint8_t bytes[ID_BYTES];
+    char id[ID_TEXT_MAX + 1];
+    struct arena *auto_arena arena = arena_new(APPROVAL_ARENA);
+    id_make("", bytes, id);
+    const Stockade__V1__Approval *m =
+        arena != NULL ? approval_first(ask, id, access_now_ms(a->all->access), arena) : NULL;
+    if (m == NULL || !approval_summarize(a, m))
+        return err_sys(e, ENOMEM, "make an approval");
+    if (validate_message(&m->base, e) < 0)
+        return err_wrap(e, "make an approval");
+    a->packed_n = stockade__v1__approval__get_packed_size(m);
+    a->packed = malloc(a->packed_n);
+    if (a->packed == NULL)
+        return err_sys(e, ENOMEM, "make an approval");
+    (void)stockade__v1__approval__pack(m, a->packed);
+    a->has_command = ask->call->has_command;
+    memcpy(a->around, ask->call->around, sizeof a->around);
+    return 0;
+}
+
+static int
+make(struct approvals *all, const struct approval_ask *ask, struct approval_op *op,
+     struct approval_op **out, struct err *e)
+{
+    struct approval *a = op != NULL ? approval_new(all) : NULL;
+    int r =
+        a != NULL ? check_room(all, ask->who->tenant, e) : err_sys(e, ENOMEM, "make an approval");
+    if (r == 0 && a != NULL)
+        r = fill(a, ask, e);
+    if (r < 0 || a == NULL) {
+        if (a != NULL) {
+            a->id.id[0] = '\0';
+            approval_drop(a);
+        }
+        free(op);
+        return r;
+    }
+    a->order = ++all->order;
+    idtable_add(&all->ids, &a->id);
+    list_append(&all->made, &a->node);
+    r = approval_begin(a, op, out, e);
+    if (r < 0)
+        approval_drop(a);
+    return r;
+}
+
+// ---- asking
+
+// The error of one that is not used: with its id, so that the caller can come back.
+struct asking {
+    approval_done *done;
+    void *cookie;
+};
+
+static void
+on_asked(void *cookie, const struct approval *a, const struct err *e)
+{
+    struct asking *asking = cookie;
+    struct err pending;
+    struct arena *auto_arena arena = arena_new(APPROVAL_ARENA);
+    const Stockade__V1__Approval *m =
+        a != NULL && arena != NULL ? approval_unpack(a, arena, &pending) : NULL;
+    if (m != NULL)
+        (void)approval_refuse(a, m, &pending);
+    else if (a != NULL)
+        (void)err_sys(&pending, ENOMEM, "ask for approval");
+    asking->done(asking->cookie, NULL, a != NULL ? &pending : e);
+    free(asking);
+}
+
+static int
+use(struct approval *a, approval_done *done, void *cookie, struct approval_op **op, struct err *e)
+{
+    struct approval_op *one = approval_op_new(CHANGE_USE, NULL, done, cookie);
+    return one != NULL ? approval_begin(a, one, op, e) : err_sys(e, ENOMEM, "use an approval");
+}
+
+static bool
+denies(const struct approval *a, int64_t now)
+{
+    return a->state == STOCKADE__V1__APPROVAL_STATE__APPROVAL_STATE_DENIED &&
+           a->ended_ms + DENIED_MS > now;
+}
+
+// The best that there is for this call: one that permits it, or else the newest that waits for answers or was denied lately. *permits
+// says which.
+static struct approval *
+look_up(const struct approvals *all, const struct approval_ask *ask, bool *permits)
+{
+    const int64_t now = access_now_ms(all->access);
+    struct approval *found = NULL;
+    *permits = false;
+    for (struct list *at = all->made.prev; at != &all->made; at = at->prev) {
+        struct approval *a = container_of(at, struct approval, node);
+        struct err e;
+        if (!a->shown || strcmp(a->tenant, ask->who->tenant) != 0 ||
+            (!approval_is_pending(a) && !approval_is_approved(a) && !denies(a, now)) ||
+            (approval_is_approved(a) && a->valid_until_ms <= now))
+            continue;
+        struct arena *auto_arena arena = arena_new(APPROVAL_ARENA);
+        const Stockade__V1__Approval *m = arena != NULL ? approval_unpack(a, arena, &e) : NULL;
+        if (m == NULL)
+            continue;
+        if (approval_is_approved(a) && approval_permits(a, m, ask, now, &e) == 0) {
+            *permits = true;
+            return a;
+        }
+        if (found == NULL && !approval_is_approved(a) && approval_is_for(a, m, ask))
+            found = a;
+    }
+    return found;
+}
+
+static int
+refuse(const struct approval *a, struct err *e)
+{
+    struct arena *auto_arena arena = arena_new(APPROVAL_ARENA);
+    const Stockade__V1__Approval *m = arena != NULL ? approval_unpack(a, arena, e) : NULL;
+    return m != NULL ? approval_refuse(a, m, e) : err_sys(e, ENOMEM, "read an approval");
+}
+
+// The caller has named one: only that counts.
+static int
+ask_one(struct approvals *all, const struct approval_ask *ask, approval_done *done, void *cookie,
+        struct approval_op **op, struct err *e)
+{
+    struct arena *auto_arena arena = arena_new(APPROVAL_ARENA);
+    struct approval *a = approval_by_id(all, ask->id);
+    if (a == NULL || strcmp(a->tenant, ask->who->tenant) != 0)
+        return id_not_found("approval", "", ask->id, e);
+    const Stockade__V1__Approval *m = arena != NULL ? approval_unpack(a, arena, e) : NULL;
+    if (m == NULL)
+        return err_sys(e, ENOMEM, "read an approval");
+    int r = approval_permits(a, m, ask, access_now_ms(all->access), e);
+    return r == 0 ? use(a, done, cookie, op, e) : r;
+}
+
+int
+approvals_ask(struct approvals *all, const struct approval_ask *ask, approval_done *done,
+              void *cookie, struct approval_op **op, struct err *e)
+{
+    bool permits = false;
+    if (ask->id != NULL)
+        return ask_one(all, ask, done, cookie, op, e);
+    struct approval *a = look_up(all, ask, &permits);
+    if (a != NULL)
+        return permits ? use(a, done, cookie, op, e) : refuse(a, e);
+    struct asking *asking = malloc(sizeof *asking);
+    if (asking == NULL)
+        return err_sys(e, ENOMEM, "ask for approval");
+    *asking = (struct asking){done, cookie};
+    int r = make(all, ask, approval_op_new(CHANGE_MAKE, NULL, on_asked, asking), op, e);
+    if (r < 0)
+        free(asking);
+    return r;
+}
+
+int
+approvals_make(struct approvals *all, const struct approval_ask *ask, approval_done *done,
+               void *cookie, struct approval_op **op, const struct approval **found, struct err *e)
+{
+    bool permits = false;
+    struct approval *a = look_up(all, ask, &permits);
+    if (a != NULL && !permits && approval_is_pending(a)) {
+        *found = a;
+        return 0;
+    }
+    return make(all, ask, approval_op_new(CHANGE_MAKE, NULL, done, cookie), op, e);
+}

@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Approvals through the real binaries: who may answer one, what each answer permits, and what a restart keeps."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import sp
+from broker import Broker, binary
+from runner import check, run_cases, until
+from slowness import Popen, scaled
+
+sp.load("proto/gen/descriptor_set.bin")
+SERVICE = "/stockade.v1.ApprovalService/"
+CONFIG = """
+access: {failures_per_minute: 100000}
+templates:
+  - {name: default, pool: 0}
+"""
+KEYS = {}
+
+
+def stockade(b, *args, who=None):
+    env = {k: v for k, v in os.environ.items() if k != "STOCKADE_TOKEN"}
+    env["STOCKADE_ADDRESS"] = b.address
+    if who is not None:
+        env["STOCKADE_TOKEN"] = KEYS[who]
+    return subprocess.run([binary("stockade"), *args], env=env, capture_output=True, text=True, check=False, timeout=scaled(60))
+
+
+def refused(r, *words):
+    check(r.returncode != 0 and all(w in r.stderr for w in words), f"{words}: {r.returncode} {r.stdout} {r.stderr}")
+
+
+def allowed(r):
+    check(r.returncode == 0, f"{r.args}: {r.returncode} {r.stdout} {r.stderr}")
+    return r.stdout
+
+
+def approvals(b, *args, who=None):
+    return stockade(b, "approvals", *args, who=who)
+
+
+def show(b, id_, who=None):
+    return json.loads(allowed(approvals(b, "show", "-o", "json", id_, who=who)))
+
+
+def bearer(who):
+    return {"authorization": f"Bearer {KEYS[who]}"} if who else {}
+
+
+class Client(sp.Client):
+    def __init__(self, b):
+        super().__init__(b.address, timeout=scaled(60))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def run_request(*args):
+    return sp.message("stockade.v1.RunRequest")(command={"args": list(args)}).SerializeToString()
+
+
+def ask(b, *args, who="agent", **fields):
+    """An approval for a run of this command; its id."""
+    with Client(b) as c:
+        fields.setdefault("method", "ProcessService/Run")
+        fields.setdefault("request", run_request(*args))
+        return c.unary(SERVICE + "Create", fields, bearer(who)).approval.id
+
+
+def only_operators_make_approvers(b):
+    refused(stockade(b, "key", "create", "--scopes", "approval.answer", who="maker"), "approval.answer")
+    refused(stockade(b, "token", "mint", "--scopes", "approval.answer", who="maker"), "approval.answer")
+    id_ = ask(b, "true")
+    refused(approvals(b, "approve", id_, who="agent"), "approval.answer")
+    refused(approvals(b, "deny", id_, who="other"), "approval.answer")
+
+
+def a_requester_cannot_answer_its_own(b):
+    id_ = ask(b, "true", who="approver")
+    refused(approvals(b, "approve", id_, who="approver"), "is the requester")
+    refused(approvals(b, "deny", id_, who="approver"), "is the requester")
+    mine = ask(b, "true", who=None)  # of root
+    refused(approvals(b, "approve", mine), "is the requester")
+    check("APPROVED" in allowed(approvals(b, "approve", id_, who="second")), "somebody else can")
+
+
+def another_tenant_sees_no_approval_and_gets_the_same_answer_as_for_none(b):
+    id_ = ask(b, "true", "hidden")
+    missing = ("0" if id_[0] != "0" else "1") + id_[1:]
+    for action in ("show", "approve", "deny", "cancel", "watch"):
+        answers = []
+        for name in (id_, missing):
+            r = approvals(b, action, name, who="stranger")
+            answers.append((r.returncode, r.stderr.replace(name, "ID")))
+        check(answers[0] == answers[1] and answers[0][0] != 0, f"{action}: {answers}")
+    check(id_ not in allowed(approvals(b, "ls", who="stranger")), "nor in the list")
+    check(id_ in allowed(approvals(b, "ls", who="agent")), "its own tenant sees it")
+    check(id_ not in allowed(approvals(b, "ls")) and id_ in allowed(approvals(b, "ls", "--tenant", "*")), "and operators, if they ask")
+
+
+def what_is_no_call_is_refused(b):
+    with Client(b) as c:
+        for fields, field in (({"method": "ProcessService/Nothing"}, "method"), ({"method": "ProcessService/Run", "request": b"\xff\xff"}, ""),
+                              ({"method": "ProcessService/Run", "request": b""}, "command"),
+                              ({"method": "ProcessService/Run", "request": run_request("true"), "needed": 9}, "needed"),
+                              ({"method": "ProcessService/Run", "request": run_request("true"), "timeout_ms": 1}, "timeout_ms"),
+                              ({"method": "ProcessService/Run", "request": run_request("true"), "approvers": ["*"]}, "approvers")):
+            failed = c.fails(SERVICE + "Create", fields, bearer("agent"))
+            check(failed.code == sp.INVALID and field in str(failed), f"{fields}: {failed}")
+        approved = SERVICE + "Approve"
+        id_ = ask(b, "true", "grants")
+        for grant in ({"reach": 3}, {"reach": 1, "pattern": "x"}, {"reach": 7}, {"ttl_ms": 5}):
+            failed = c.fails(approved, {"id": id_, "grant": grant}, bearer("approver"))
+            check(failed.code == sp.INVALID, f"{grant}: {failed}")
+        failed = c.fails(approved, {"id": id_, "digest": b"0" * 32}, bearer("approver"))
+        check(failed.reason == "APPROVAL_MISMATCH", f"{failed}")
+        asked = {"method": "SandboxService/Create", "request": b""}
+        other = c.unary(SERVICE + "Create", asked, bearer("agent")).approval.id
+        failed = c.fails(approved, {"id": other, "grant": {"reach": 3, "pattern": "*"}}, bearer("approver"))
+        check(failed.code == sp.INVALID and "command line" in str(failed), f"{failed}")
+
+
+def an_approver_sees_the_whole_request_and_no_control_characters(b):
+    text = "a\x1b[2J\nb"
+    with Client(b) as c:
+        request = sp.message("stockade.v1.RunRequest")(command={"args": ["sh", "-c", text], "workdir": "/tmp",
+                                                                "env": [{"name": "PATH", "value": "/evil"}]})
+        asked = {"method": "ProcessService/Run", "request": request.SerializeToString(), "reason": "to deploy"}
+        id_ = c.unary(SERVICE + "Create", asked, bearer("agent")).approval.id
+    shown = allowed(approvals(b, "show", id_, who="approver"))
+    check("\x1b" not in shown and "/evil" in shown and "/tmp" in shown and "to deploy" in shown, shown)
+    check("\x1b" not in allowed(approvals(b, "ls", who="approver")), "nor in the list")
+    j = show(b, id_, who="approver")
+    check(j["subject"] == "sh -c $'a\\x1b[2J\\x0ab'" and len(j["digest"]) == 64 and re.fullmatch("team/key:[0-9a-f]{32}", j["requester"]), j)
+
+
+def answers_are_kept_with_their_comments(b):
+    id_ = ask(b, "true", "twice", needed=2)
+    check(ask(b, "true", "twice", needed=2) == id_, "the same call is pending once")
+    allowed(approvals(b, "approve", id_, "--comment", "fine", who="approver"))
+    refused(approvals(b, "approve", id_, who="approver"), "has answered")
+    check(show(b, id_)["state"] == "PENDING", "one of two")
+    allowed(approvals(b, "approve", id_, "--for", "1h", who="second"))
+    j = show(b, id_)
+    check(j["state"] == "APPROVED" and j["grant"]["reach"] == "ONCE", f"the narrowest counts: {j}")
+    check([v["comment"] for v in j["votes"]] == ["fine", ""], j["votes"])
+    refused(approvals(b, "deny", id_, who="second"), "not pending")
+    denied = ask(b, "true", "never")
+    allowed(approvals(b, "deny", denied, "--comment", "not today", who="second"))
+    check(show(b, denied)["votes"][0]["comment"] == "not today", "it says why")
+    allowed(approvals(b, "cancel", ask(b, "true", "withdrawn"), who="agent"))
+    refused(approvals(b, "cancel", ask(b, "true", "not mine"), who="approver"), "is not the requester")
+
+
+def approvers_of_another_tenant_can_be_named(b):
+    id_ = ask(b, "true", "elsewhere", approvers=["security"])
+    check(id_ in allowed(approvals(b, "ls", who="security")), "it sees that it is asked")
+    refused(approvals(b, "approve", id_, who="approver"), "not an approver")
+    allowed(approvals(b, "approve", id_, "--pattern", "true else*", who="security"))
+    check(show(b, id_)["grant"]["pattern"] == "true else*", "with its pattern")
+
+
+def without_an_answer_it_expires(b):
+    with Client(b) as c:
+        id_ = ask(b, "true", "slow", timeout_ms=1000)
+        watch = c.begin(SERVICE + "Watch", {"id": id_}, bearer("agent"))
+        states = []
+        while (frame := c.recv(watch)).kind == sp.DATA:
+            states.append(sp.message("stockade.v1.ApprovalServiceWatchResponse").FromString(frame.payload).approval.state)
+        check(states == [1, 4] and frame.status.code == 0, f"pending, expired, end: {states}")
+    refused(approvals(b, "approve", id_, who="approver"), "not pending")
+
+
+def a_watcher_gets_each_change_once_and_goes_on_after_a_restart(b):
+    env = dict(os.environ, STOCKADE_ADDRESS=b.address, STOCKADE_TOKEN=KEYS["approver"])
+    path = f"{b.folder}/watched"
+    with open(path, "w", encoding="utf-8") as out:
+        watcher = Popen([binary("stockade"), "approvals", "watch", "-o", "json"], stdout=out, stderr=subprocess.DEVNULL, env=env)
+
+    def seen(id_):
+        with open(path, encoding="utf-8") as f:
+            return [j["state"] for j in map(json.loads, f) if j["id"] == id_]
+
+    try:
+        id_ = ask(b, "true", "watched")
+        until(lambda: seen(id_) == ["PENDING"], "it is reported", scaled(30))
+        b.kill()
+        b.start()
+        check(show(b, id_)["state"] == "PENDING", "kill -9 loses none")
+        allowed(approvals(b, "approve", id_, who="second"))
+        until(lambda: seen(id_) == ["PENDING", "APPROVED"], lambda: f"and the answer: {seen(id_)}", scaled(30))
+        b.kill()
+        b.start()
+        check(show(b, id_)["state"] == "APPROVED", "an answer is on the disk when it was given")
+    finally:
+        watcher.terminate()
+        watcher.wait()
+
+
+def they_are_counted(b):
+    text = allowed(stockade(b, "metrics", "--prometheus"))
+    pending = len(json.loads(allowed(approvals(b, "ls", "--tenant", "*", "-o", "json"))))
+    check(f"\nstockade_approvals_pending {pending}\n" in text, f"{pending}: {text[:300]}")
+    allowed(approvals(b, "deny", ask(b, "true", "counted"), who="approver"))
+    text = allowed(stockade(b, "metrics", "--prometheus"))
+    check('\nstockade_approvals_answered_total{outcome="denied"} 1\n' in text, "by outcome")
+    check("\nstockade_approval_wait_seconds_count 1\n" in text, "and their time")
+
+
+def completion_offers_what_is_pending(b):
+    id_ = ask(b, "true", "complete", who=None)
+    check("approve\t" in allowed(stockade(b, "completion", "words", "--", "approvals", "a")), "the actions")
+    check(id_ in allowed(stockade(b, "completion", "words", "--", "approvals", "approve", "")), "and what is pending")
+
+
+def main():
+    with Broker(config=CONFIG) as b:
+        rights = "approval.read,approval.write,approval.answer,process.run"
+        for who, tenant, scopes in (("agent", "team", "approval.read,approval.write,process.run"), ("other", "team", "approval.read"),
+                                    ("approver", "team", rights), ("second", "team", rights), ("security", "security", rights),
+                                    ("stranger", "else", rights), ("maker", "team", rights + ",key.write")):
+            KEYS[who] = allowed(stockade(b, "key", "create", "--tenant", tenant, "--scopes", scopes)).strip()
+        return run_cases([
+            only_operators_make_approvers,
+            a_requester_cannot_answer_its_own,
+            another_tenant_sees_no_approval_and_gets_the_same_answer_as_for_none,
+            what_is_no_call_is_refused,
+            an_approver_sees_the_whole_request_and_no_control_characters,
+            answers_are_kept_with_their_comments,
+            approvers_of_another_tenant_can_be_named,
+            without_an_answer_it_expires,
+            a_watcher_gets_each_change_once_and_goes_on_after_a_restart,
+            they_are_counted,
+            completion_offers_what_is_pending,
+        ], lambda case: case(b))
+
+
+sys.exit(main())
