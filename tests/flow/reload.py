@@ -219,14 +219,18 @@ def a_second_hangup_is_not_lost(b):
 
 def without_the_reader_nothing_changes(b):
     """It is stopped, and ends by its own alarm or by the broker's; here it is killed."""
-    held = mounts(b)
+    held, spawner = mounts(b), b.spawner()
     killed = []
 
     def kill():
-        with contextlib.suppress(StopIteration, ProcessLookupError):
-            pid = next(pid for pid, name in b.processes().items() if name == "stockade-reader")
-            os.kill(pid, signal.SIGKILL)
-            killed.append(pid)
+        """It lives for some milliseconds, so only the spawner's children are looked through."""
+        with open(f"/proc/{spawner}/task/{spawner}/children", encoding="ascii") as f:
+            children = f.read().split()
+        for pid in children:
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8") as f:
+                if f.read() == "stockade-reader\n":
+                    os.kill(int(pid), signal.SIGKILL)
+                    killed.append(pid)
 
     for _ in range(50):
         lines = len(b.log())

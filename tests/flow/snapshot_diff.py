@@ -11,7 +11,7 @@ import sp
 from api import NOT_FOUND, PRECONDITION, SANDBOX, connect, main
 from broker import Broker
 from runner import check, until
-from snapshots import SNAPSHOT, guests, make, mounts_of, new, no, restore, sh, spawner
+from snapshots import SNAPSHOT, guests, make, mounts_of, new, no, restore, sh
 from sp import EXHAUSTED, INVALID
 
 CONFIG = """
@@ -299,7 +299,7 @@ def nothing_is_left_of_a_comparison(b, c):
     before = None
     for i in range(300):
         if i == 100:
-            before = mounts_of(b, box), len(os.listdir(f"/proc/{spawner(b)}/fd"))
+            before = mounts_of(b, box), len(os.listdir(f"/proc/{b.spawner()}/fd"))
         gone = i % 3 == 0
         other = connect(b) if gone else c
         call = other.begin(SNAPSHOT + "Diff", {"sandbox_id": box, "first": "a", "second": "d"})
@@ -309,7 +309,7 @@ def nothing_is_left_of_a_comparison(b, c):
             check(c.recv(call).status.code == 0, "it answers")
         if i % 50 == 0:
             restore(c, box, "abcd"[i // 50 % 4])
-    until(lambda: len(os.listdir(f"/proc/{spawner(b)}/fd")) <= before[1], "no descriptor")
+    until(lambda: len(os.listdir(f"/proc/{b.spawner()}/fd")) <= before[1], "no descriptor")
     until(lambda: mounts_of(b, box) <= before[0], "no mount")
 
 
