@@ -257,18 +257,24 @@ check_file(int fd, const char *path, struct err *e)
 int
 config_file(const char *path, char **out, size_t *out_n, struct err *e)
 {
+    return config_file_up_to(path, CONFIG_FILE_MAX, out, out_n, e);
+}
+
+int
+config_file_up_to(const char *path, size_t most, char **out, size_t *out_n, struct err *e)
+{
     int auto_close fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return err_sys(e, errno, "open %s", path);
     int r = check_file(fd, path, e);
     if (r < 0)
         return r;
-    char *auto_free bytes = malloc(CONFIG_FILE_MAX + 1);
+    char *auto_free bytes = malloc(most + 1);
     if (bytes == NULL)
         return err_sys(e, ENOMEM, "read %s", path);
     size_t n = 0;
-    while (n <= CONFIG_FILE_MAX) {
-        ssize_t got = read(fd, bytes + n, CONFIG_FILE_MAX + 1 - n);
+    while (n <= most) {
+        ssize_t got = read(fd, bytes + n, most + 1 - n);
         if (got < 0)
             return err_sys(e, errno, "read %s", path);
         if (got == 0)

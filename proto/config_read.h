@@ -63,6 +63,8 @@ bool config_clean_path(const char *path, char *out, size_t n);
 
 // Reads the bytes of a file: regular, owned by root or the caller, not writable by others. *owned*: free(*out).
 int config_file(const char *path, char **out, size_t *out_n, struct err *e);
+// The same, of a file that may have up to `most` bytes; *out_n is larger if it has more.
+int config_file_up_to(const char *path, size_t most, char **out, size_t *out_n, struct err *e);
 
 config_read_fn config_read_bool; // true or false
 config_read_fn config_read_text;

@@ -146,6 +146,13 @@ err_detail(struct err *e, const char *reason, const char *subject, const char *h
         copy_text(e->hint, sizeof e->hint, hint);
 }
 
+void
+err_rule(struct err *e, const char *rule, const char *allowed)
+{
+    copy_text(e->rule, sizeof e->rule, rule);
+    copy_text(e->allowed, sizeof e->allowed, allowed);
+}
+
 static void
 sanitize_text(char *text, size_t n)
 {
@@ -166,4 +173,6 @@ err_sanitize(struct err *e)
     sanitize_text(e->subject, sizeof e->subject);
     sanitize_text(e->hint, sizeof e->hint);
     sanitize_text(e->text, sizeof e->text);
+    sanitize_text(e->rule, sizeof e->rule);
+    sanitize_text(e->allowed, sizeof e->allowed);
 }

@@ -36,8 +36,12 @@ struct err {
     int32_t sys;      // errno, or 0
     char reason[40];  // UPPER_SNAKE_CASE for programs, or ""; becomes ErrorInfo.reason
     char subject[88]; // the field, rule, limit or quota that refused it, or ""
-    char hint[128];   // how to fix it or to request more, or ""
+    char hint[256];   // how to fix it or to request more, or ""
     char text[512];   // what was attempted, outermost operation first
+    // Of a refusal by a policy or a quota; otherwise "" and 0.
+    char rule[96];     // the rule that refused it
+    char allowed[160]; // what would be allowed
+    uint32_t retry_ms; // the time after which it may be tried again; becomes RetryInfo
 };
 
 _Static_assert(sizeof(struct err) <= PIPE_BUF, "an error crosses a pipe in one atomic write");
@@ -60,6 +64,9 @@ int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 
 
 // Adds reason (UPPER_SNAKE_CASE), subject and hint to *e; NULL leaves one as it is.
 void err_detail(struct err *e, const char *reason, const char *subject, const char *hint);
+
+// Adds the rule that refused it and what would be allowed.
+void err_rule(struct err *e, const char *rule, const char *allowed);
 
 // The negative errno of *e: -sys, or one for the code.
 int err_errno(const struct err *e);

@@ -11,7 +11,7 @@
 
 #include "proto/arena.h"
 
-enum { TREE_BYTES_MAX = 4 * 1024 * 1024 };
+enum { TREE_BYTES_MAX = 16 * 1024 * 1024 };
 
 struct yaml {
     struct arena *arena;
@@ -25,6 +25,7 @@ struct level {
     struct yaml_node *node;
     struct yaml_node **tail;
     const char *key; // read, its value is next
+    unsigned keys;   // so far
 };
 
 void
@@ -72,6 +73,8 @@ take_key(struct yaml *y, struct level *at, const yaml_event_t *ev, struct err *e
     const char *key = arena_copy(y->arena, ev->data.scalar.value, ev->data.scalar.length);
     if (key == NULL)
         return err_sys(e, ENOMEM, "read %s", y->name);
+    if (++at->keys > YAML_KEYS_MAX)
+        return fail_at(y, ev->start_mark, "too many keys", e);
     if (has_key(at->node, key)) {
         char what[128];
         (void)snprintf(what, sizeof what, "%.80s: a duplicate key", key);

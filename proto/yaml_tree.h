@@ -2,7 +2,7 @@
 // A YAML file as a tree of text, mappings and lists; all other features of YAML are refused.
 //
 // libyaml's event parser reads it. Aliases, anchors, tags, further documents, duplicate keys, keys that are not plain
-// text, control bytes, nesting beyond YAML_DEPTH_MAX and more than YAML_NODES_MAX nodes are errors with line and
+// text, control bytes, nesting beyond YAML_DEPTH_MAX, more than YAML_NODES_MAX nodes and more than YAML_KEYS_MAX keys of one mapping are errors with line and
 // column.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 #include "proto/err.h"
 
-enum { YAML_DEPTH_MAX = 8, YAML_NODES_MAX = 8192 };
+enum { YAML_DEPTH_MAX = 10, YAML_NODES_MAX = 65536, YAML_KEYS_MAX = 1024 };
 
 enum yaml_kind { YAML_TEXT, YAML_MAP, YAML_LIST };
 

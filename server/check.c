@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "privilege.h"
+#include "proto/arena.h"
+#include "proto/validate.h"
 
 enum { KERNEL_MAJOR = 6, KERNEL_MINOR = 1 };
 
@@ -133,6 +135,29 @@ templates_are_fine(const struct config *c)
     return fine;
 }
 
+static bool
+policies_are_fine(const struct config *c)
+{
+    struct arena *auto_arena a = arena_new(CONFIG_POLICY_ARENA);
+    Stockade__V1__PolicyFiles files;
+    struct policy *p = NULL;
+    struct policy_view v;
+    struct err e;
+    int r = a != NULL ? validate_init(&e) : err_sys(&e, ENOMEM, "read the policies");
+    if (r == 0)
+        r = config_policy_files(c, a, &files, &e);
+    if (r == 0)
+        r = policy_read(&files, &p, &e);
+    if (r < 0)
+        return failed("policy", &e);
+    policy_view(p, &v);
+    (void)printf("ok       policy: %zu file%s, %u rule%s, %u test%s\n", v.files->n_files,
+                 v.files->n_files == 1 ? "" : "s", v.rules, v.rules == 1 ? "" : "s", v.tests,
+                 v.tests == 1 ? "" : "s");
+    policy_free(p);
+    return true;
+}
+
 int
 check_config(const char *file, struct config *c)
 {
@@ -148,6 +173,7 @@ check_config(const char *file, struct config *c)
     else
         fine = false;
     fine &= programs_are_fine(c);
+    fine &= policies_are_fine(c);
     fine &= templates_are_fine(c);
     (void)puts(fine ? "the configuration is fine" : "the configuration has problems");
     return fine ? 0 : EX_CONFIG;

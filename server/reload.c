@@ -17,6 +17,7 @@
 
 #include "proto/auto.h"
 #include "proto/fdpass.h"
+#include "proto/wire.h"
 #include "server/base/notify.h"
 #include "options.h"
 #include "server/anomaly/anomaly.h"
@@ -190,10 +191,29 @@ is_used(void *cookie, uint32_t place)
     return sandboxes_have(r->srv->sandboxes, &r->now->sandbox.template[place]);
 }
 
+// The policies that the reader has packed.
+static int
+read_policies(struct policy **out, uint32_t n, int fd, struct err *e)
+{
+    struct arena *auto_arena a = arena_new(WIRE_ARENA_BYTES_MAX);
+    const uint32_t bytes_n = n - 1;
+    ProtobufCMessage *m = NULL;
+    if (n == 0 || fd < 0 || bytes_n > WIRE_FRAME_BYTES_MAX)
+        return err_set(e, ERR_INTERNAL, "the reader did not read the policies");
+    uint8_t *auto_free bytes = malloc(n);
+    if (a == NULL || bytes == NULL)
+        return err_sys(e, ENOMEM, "read the policies");
+    if (pread(fd, bytes, bytes_n, 0) != (ssize_t)bytes_n)
+        return err_set(e, ERR_INTERNAL, "the reader did not read the policies");
+    int r = wire_unpack(&stockade__v1__policy_files__descriptor, bytes, bytes_n, a, &m, e);
+    return r < 0 || m == NULL ? r : policy_read((const Stockade__V1__PolicyFiles *)m, out, e);
+}
+
 // The broker parses the bytes itself; only the facts about folders, as root sees them, come from the report.
 static int
-parse(struct reload *r, const struct read_report *report, int fd, struct err *e)
+parse(struct reload *r, const struct read_report *report, const int fds[2], struct err *e)
 {
+    const int fd = report->file[0] != '\0' ? fds[0] : -1;
     char *auto_free bytes = malloc(CONFIG_FILE_MAX + 1);
     if (bytes == NULL)
         return err_sys(e, ENOMEM, "read the configuration");
@@ -214,11 +234,13 @@ parse(struct reload *r, const struct read_report *report, int fd, struct err *e)
                        seen->disabled);
         t->folders = seen->folders;
     }
-    return fits ? 0 : err_set(e, ERR_INTERNAL, "the reader read another file");
+    if (!fits)
+        return err_set(e, ERR_INTERNAL, "the reader read another file");
+    return read_policies(&r->next->policy, report->policy_n, fds[fd >= 0], e);
 }
 
 static void
-on_report(struct reload *r, struct read_report *report, int fd)
+on_report(struct reload *r, struct read_report *report, const int fds[2])
 {
     const struct config_users users = {is_used, r};
     struct err e;
@@ -226,7 +248,7 @@ on_report(struct reload *r, struct read_report *report, int fd)
     if (report->err.code != ERR_OK)
         err_sanitize(&report->err);
     memcpy(r->file, report->file, sizeof r->file);
-    int rc = report->err.code != ERR_OK ? (e = report->err, -1) : parse(r, report, fd, &e);
+    int rc = report->err.code != ERR_OK ? (e = report->err, -1) : parse(r, report, fds, &e);
     if (rc == 0)
         rc = config_change_plan(r->now, r->next, &users, &r->change, &e);
     if (rc == 0)
@@ -287,8 +309,8 @@ on_packet(void *cookie, int events)
     } packet;
     struct reload *r = cookie;
     size_t size = r->state == REPORT ? sizeof packet.report : sizeof packet.answer;
-    int auto_close fd = -1;
-    struct fdpass m = {&packet, size, &fd, 1};
+    int fds[2] = {-1, -1};
+    struct fdpass m = {&packet, size, fds, 2};
     struct err e;
     (void)events;
     int got = fdpass_receive(r->fd, &m, MSG_DONTWAIT);
@@ -298,10 +320,11 @@ on_packet(void *cookie, int events)
         (void)err_set(&e, ERR_INTERNAL, "the reader ended before it was done");
         fail(r, &e);
     } else if (r->state == REPORT) {
-        on_report(r, &packet.report, fd);
+        on_report(r, &packet.report, fds);
     } else {
         on_answer(r, &packet.answer);
     }
+    fdpass_close(fds, 2);
 }
 
 static void

@@ -11,8 +11,8 @@
 
 #include "proto/auto.h"
 #include "proto/validate.h"
+#include "proto/yaml_message.h"
 #include "units.h"
-#include "yaml_message.h"
 
 enum { ARENA_BYTES = 1024 * 1024 };
 

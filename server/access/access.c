@@ -20,8 +20,9 @@ enum { FAILURES_PER_MINUTE = 60, NS_PER_MS = 1000000 };
 void
 access_settings_default(struct access_settings *s)
 {
-    *s = (struct access_settings){.audience = "stockade",
-                                  .failures_per_minute = FAILURES_PER_MINUTE};
+    memset(s, 0, sizeof *s); // with its padding: configurations are compared as bytes
+    (void)snprintf(s->audience, sizeof s->audience, "stockade");
+    s->failures_per_minute = FAILURES_PER_MINUTE;
 }
 
 int64_t
@@ -55,7 +56,9 @@ access_new(struct state *state, const struct access_settings *settings, struct a
     a->settings = settings;
     a->start = clocks();
     list_init(&a->keys);
-    int r = keys_load(a, e);
+    a->counts = policy_counts_new();
+    policy_name_metrics();
+    int r = a->counts != NULL ? keys_load(a, e) : err_sys(e, ENOMEM, "count calls");
     if (r == 0)
         r = tokens_load(a, e);
     if (r < 0) {
@@ -73,8 +76,27 @@ access_free(struct access *a)
         return;
     keys_free_all(a);
     tokens_free(a);
+    policy_counts_free(a->counts);
     sodium_memzero(a, sizeof *a);
     free(a);
+}
+
+struct policy_counts *
+access_counts(const struct access *a)
+{
+    return a->counts;
+}
+
+void
+access_set_asker(struct access *a, const struct policy_asker *asker)
+{
+    a->asker = *asker;
+}
+
+const struct policy_asker *
+access_asker(const struct access *a)
+{
+    return &a->asker;
 }
 
 static int

@@ -40,6 +40,15 @@ void access_free(struct access *a);
 int access_check(void *access, const struct principal *peer, const char *credential,
                  struct principal *out, struct err *e);
 
+// The counts of rates and histories (policy.h). Borrowed.
+struct policy_counts;
+struct policy_counts *access_counts(const struct access *a);
+
+// Who asks people about calls. Nobody, until it is set; it is copied. Borrowed.
+struct policy_asker;
+void access_set_asker(struct access *a, const struct policy_asker *asker);
+const struct policy_asker *access_asker(const struct access *a);
+
 // Borrowed.
 const char *access_audience(const struct access *a);
 

@@ -4,6 +4,7 @@
 
 #include "access.h"
 #include "failures.h"
+#include "policy.h"
 #include "server/base/idtable.h"
 #include "server/base/list.h"
 
@@ -24,6 +25,9 @@ struct access {
     uint32_t keys_n; // that are not revoked, and those being made
     uint64_t order;
     struct tokens *tokens; // tokens.c; owned
+    // ---- policy.h
+    struct policy_counts *counts; // owned
+    struct policy_asker asker;
 };
 
 // access.c: whether the maker of a credential may give these rights, which it has, to another one.

@@ -533,12 +533,34 @@ count_uses(struct access *a, const struct token *t, const struct change *c, stru
     return r < 0 ? r : last < t->n;
 }
 
+// NULL: another token has taken its place in the cache.
+static const struct cached *
+at_hand(struct access *a, const struct principal *who)
+{
+    const struct cached *c = place_of(a->tokens, who->credential);
+    return c->arena != NULL && memcmp(c->digest, who->credential, sizeof who->credential) == 0
+               ? c
+               : NULL;
+}
+
+int
+token_allows(struct access *a, const struct principal *who, const struct deed *d,
+             uint8_t root[TOKEN_BLOCK_ID], struct err *e)
+{
+    const struct cached *c = at_hand(a, who);
+    if (c == NULL)
+        return err_set(e, ERR_INTERNAL, "the token is not at hand");
+    memcpy(root, c->token.id[0], TOKEN_BLOCK_ID);
+    int r = caveats_allow(&c->token, d, e);
+    return r == 0 ? check_uses(a, &c->token, e) : r;
+}
+
 int
 token_decide(struct access *a, const struct principal *who, const struct deed *d, token_done *done,
              void *cookie, struct err *e)
 {
-    const struct cached *c = place_of(a->tokens, who->credential);
-    if (c->arena == NULL || memcmp(c->digest, who->credential, sizeof who->credential) != 0)
+    const struct cached *c = at_hand(a, who);
+    if (c == NULL)
         return err_set(e, ERR_INTERNAL, "the token is not at hand");
     int r = caveats_allow(&c->token, d, e);
     if (r == 0)

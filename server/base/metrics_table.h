@@ -26,6 +26,7 @@
     LABEL(SINK, "sink", 8)            /* events_sink_add() */                                      \
     LABEL(RULE, "rule", 32)           /* enum anomaly_rule */                                      \
     LABEL(RESPONSE, "response", 6)    /* enum response */                                          \
+    LABEL(VERDICT, "verdict", 4)      /* enum policy_verdict */                                    \
     LABEL(TENANT, "tenant", 65)       /* metrics_tenant(); 0: all others */                        \
     LABEL(DENIAL, "operation", 16)    /* kinds.c: hooks, and two of the relay */                   \
     LABEL(DIAL, "result", 4)          /* enum metric_dial */                                       \
@@ -94,6 +95,8 @@
             "Bytes read from connections.")                                                        \
     COUNTER(SENT_BYTES, BYTES, NONE, NONE, "stockade_rpc_sent_bytes_total",                        \
             "Bytes written to connections.")                                                       \
+    COUNTER(POLICY_DECISIONS, NUMBER, VERDICT, NONE, "stockade_policy_decisions_total",            \
+            "Calls that the policy in force was asked about, by its verdict.")                     \
     COUNTER(CREDENTIALS_REFUSED, NUMBER, NONE, NONE, "stockade_credentials_refused_total",         \
             "Calls that were refused because of their credential.")                                \
     GAUGE(APPROVALS_PENDING, NUMBER, NONE, "stockade_approvals_pending",                           \

@@ -289,6 +289,15 @@ same_principals(const struct principal_map *a, const struct principal_map *b)
     return same;
 }
 
+static bool
+same_policy(const struct config *a, const struct config *b)
+{
+    struct policy_view of_a, of_b;
+    policy_view(a->policy, &of_a);
+    policy_view(b->policy, &of_b);
+    return memcmp(of_a.digest, of_b.digest, sizeof of_a.digest) == 0;
+}
+
 static void
 compare_hosts(const struct config *a, const struct config *b, struct words *w)
 {
@@ -314,6 +323,7 @@ compare_hosts(const struct config *a, const struct config *b, struct words *w)
         KEY("keep_finished", sandbox.keep_finished_ms),
     };
     add_word(w, !same_principals(&a->access.principals, &b->access.principals), "principals");
+    add_word(w, !same_policy(a, b), "policy");
     add_limits(w, &a->limits_default, &b->limits_default, "limits_default");
     add_limits(w, &a->limits_max, &b->limits_max, "limits_max");
     add_rules(w, &a->anomaly.host, &b->anomaly.host);
@@ -403,6 +413,15 @@ remove_template(struct config *now, uint32_t place, struct config_change *c)
     t->pool = 0;
 }
 
+// The caller frees the old one with `next`.
+static void
+swap_policies(struct config *now, struct config *next)
+{
+    struct policy *old = now->policy;
+    now->policy = next->policy;
+    next->policy = old;
+}
+
 void
 config_change_apply(struct config *now, struct config *next, const uint32_t *root,
                     struct config_change *c)
@@ -417,6 +436,8 @@ config_change_apply(struct config *now, struct config *next, const uint32_t *roo
     now->sandbox.quotas = next->sandbox.quotas;
     now->volume = next->volume;
     now->access = next->access;
+    now->policy_files = next->policy_files;
+    swap_policies(now, next);
     now->drain_ms = next->drain_ms;
     now->sandbox.keep_finished_ms = next->sandbox.keep_finished_ms;
     now->sandbox.metrics_tenants = next->sandbox.metrics_tenants;

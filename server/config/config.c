@@ -45,7 +45,8 @@ config_default(void)
     limits_usual(&c->limits_default);
     limits_most(&c->limits_max);
     c->sandbox.quotas = quotas_default;
-    c->volume = (struct volume_settings){.per_caller = 16, .bytes_per_caller = UINT64_C(16) << 30};
+    c->volume.per_caller = 16; // not as a whole, because its padding would not be 0
+    c->volume.bytes_per_caller = UINT64_C(16) << 30;
     c->store.bytes_per_caller = UINT64_C(4) << 30;
     rpc_limits_default(&c->rpc);
     access_settings_default(&c->access);
@@ -75,6 +76,7 @@ config_free(struct config *c)
         return;
     for (uint32_t i = 0; i < c->sandbox.templates_n; i++)
         template_free(&c->sandbox.template[i]);
+    policy_free(c->policy);
     free(c);
 }
 

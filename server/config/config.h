@@ -12,6 +12,7 @@
 #include "proto/config_read.h"
 #include "proto/err.h"
 #include "server/access/access.h"
+#include "server/access/policy.h"
 #include "server/anomaly/settings.h"
 #include "server/base/log.h"
 #include "server/network/net.h"
@@ -27,12 +28,21 @@ enum {
     CONFIG_LISTEN_MAX = 16,
     CONFIG_ADDRESS_MAX = 256,
     CONFIG_LEARN_MAX = 1000000,
+    CONFIG_POLICIES_MAX = 16, // files and folders
     CONFIG_POOL_UNSAID = UINT16_MAX, // a template's, until the file was read
 };
 
 #define CONFIG_LISTEN_DEFAULT    "ipc:///run/stockade/stockade.sock"
 #define CONFIG_FILE_DEFAULT      "/etc/stockade/stockaded.yaml" // the default of --config
+#define CONFIG_POLICY_DEFAULT    "/etc/stockade/policy.d"         // if it exists
 #define CONFIG_STATE_DIR_DEFAULT "/var/lib/stockade"
+
+// Files and folders of policies.
+struct policy_paths {
+    bool said; // also if there is none in the list
+    uint32_t n;
+    char path[CONFIG_POLICIES_MAX][SPAWN_PATH_MAX];
+};
 
 struct config {
     char listen[CONFIG_LISTEN_MAX][CONFIG_ADDRESS_MAX];
@@ -54,6 +64,8 @@ struct config {
     // The settings of each layer, which keeps a pointer to its own part only.
     struct rpc_limits rpc;
     struct access_settings access;
+    struct policy_paths policy_files;
+    struct policy *policy; // owned; NULL: none. Set by who has read the files
     struct tls_files tls;
     struct sandbox_settings sandbox;
     struct network_settings network;
@@ -83,6 +95,13 @@ void config_look(struct config *c);
 
 // An existing template by name ("" means "default"), also a disabled one. NULL: not found.
 const struct template *config_template(const struct config *c, const char *name);
+
+// Reads the files of policies, as this process sees them, in the order of the configuration, those of a folder by name; they are
+// allocated in an arena of at least CONFIG_POLICY_ARENA and not parsed. INVALID_ARGUMENT: a file is too large or not UTF-8;
+// PERMISSION_DENIED: others may write it.
+enum { CONFIG_POLICY_ARENA = 16 * 1024 * 1024 };
+int config_policy_files(const struct config *c, struct arena *a, Stockade__V1__PolicyFiles *out,
+                        struct err *e);
 
 // Number of descriptors that the broker needs with all permitted connections and sandboxes, and as many jobs as
 // permitted.

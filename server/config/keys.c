@@ -239,6 +239,28 @@ read_paths(const struct config_reader *r, const struct config_key *k, struct yam
     return 0;
 }
 
+// A list of files and folders.
+static int
+read_policies(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+              void *to)
+{
+    struct policy_paths *p = config_field(k, to);
+    if (n->kind != YAML_LIST)
+        return config_fail(r, n, "must be a list of files and folders");
+    p->said = true;
+    p->n = 0;
+    for (struct yaml_node *it = n->child; it != NULL; it = it->next) {
+        const struct config_key one = {.size = sizeof p->path[0]};
+        if (p->n == CONFIG_POLICIES_MAX)
+            return config_fail(r, it, "more than %d files and folders", CONFIG_POLICIES_MAX);
+        int err = config_read_path(r, &one, it, p->path[p->n]);
+        if (err < 0)
+            return err;
+        p->n++;
+    }
+    return 0;
+}
+
 static bool
 is_env_name(const char *s)
 {
@@ -484,6 +506,7 @@ static const struct config_key top_keys[] = {
     SECTION("quotas", quota_keys),
     SECTION("rpc", rpc_keys),
     SECTION("access", access_keys),
+    {"policy_files", read_policies, AT(config, policy_files), 0, 0, NULL},
     {"principals", config_read_principals, AT(config, access.principals), 0, 0, NULL},
     SECTION("network", network_keys),
     {"tls", config_read_tls, 0, 0, 0, 0, NULL},

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "proto/arena.h"
 #include "proto/auto.h"
 #include "proto/fdpass.h"
 #include "server/config/config.h"
@@ -34,9 +35,9 @@ send_with(int socket_fd, const void *bytes, size_t n, int *fds, unsigned fds_n)
 
 // The bytes that the broker gets are the bytes that are parsed here, even if the file changes.
 static int
-seal(const void *bytes, size_t n, struct err *e)
+seal(const char *name, const void *bytes, size_t n, struct err *e)
 {
-    int auto_close fd = memfd_create("stockaded.yaml", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int auto_close fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0 || write(fd, bytes, n) != (ssize_t)n ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
         return err_sys(e, errno, "hand the configuration over");
@@ -75,10 +76,32 @@ describe(const struct config *c, struct read_report *r)
     }
 }
 
-// Makes the report. *fd: the file's bytes (-1: none). *c: the parsed configuration, or the defaults without a file;
+static void
+read_policies(const struct config *c, struct read_report *r, int *fd)
+{
+    struct arena *auto_arena a = arena_new(CONFIG_POLICY_ARENA);
+    Stockade__V1__PolicyFiles files;
+    if (a == NULL) {
+        (void)err_sys(&r->err, ENOMEM, "read the policies");
+        return;
+    }
+    if (config_policy_files(c, a, &files, &r->err) < 0)
+        return;
+    const size_t n = stockade__v1__policy_files__get_packed_size(&files);
+    uint8_t *auto_free bytes = malloc(n + 1);
+    if (bytes == NULL) {
+        (void)err_sys(&r->err, ENOMEM, "read the policies");
+        return;
+    }
+    (void)stockade__v1__policy_files__pack(&files, bytes);
+    *fd = seal("policies", bytes, n, &r->err);
+    r->policy_n = *fd >= 0 ? (uint32_t)n + 1 : 0;
+}
+
+// Makes the report. fd: the file's bytes (-1: none), and the policies. *c: the parsed configuration, or the defaults without a file;
 // NULL: it has errors.
 static void
-read_file(const char *path, struct read_report *r, int *fd, struct config **c)
+read_file(const char *path, struct read_report *r, int fd[2], struct config **c)
 {
     char *auto_free bytes = NULL;
     size_t n = 0;
@@ -88,7 +111,7 @@ read_file(const char *path, struct read_report *r, int *fd, struct config **c)
     (void)snprintf(r->file, sizeof r->file, "%s", path);
     if (path[0] != '\0' && config_file(path, &bytes, &n, &r->err) < 0)
         return;
-    if (path[0] != '\0' && (*fd = seal(bytes, n, &r->err)) < 0)
+    if (path[0] != '\0' && (fd[0] = seal("stockaded.yaml", bytes, n, &r->err)) < 0)
         return;
     *c = config_default();
     if (*c != NULL && path[0] != '\0' && config_parse(*c, path, bytes, n, &wrong) < 0) {
@@ -99,6 +122,7 @@ read_file(const char *path, struct read_report *r, int *fd, struct config **c)
         return;
     config_look(*c);
     describe(*c, r);
+    read_policies(*c, r, &fd[1]);
 }
 
 static void
@@ -163,16 +187,18 @@ main(int argc, char **argv)
 {
     static struct read_report report;
     struct config *c = NULL;
-    int fd = -1;
+    int fd[2] = {-1, -1};
     if (argc != 3)
         return 64;
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     (void)umask(022);
-    read_file(argv[1], &report, &fd, &c);
-    bool sent = send_with(READ_BROKER_FD, &report, sizeof report, &fd, fd >= 0 ? 1 : 0);
+    read_file(argv[1], &report, fd, &c);
+    int *first = fd[0] >= 0 ? fd : fd + 1;
+    const unsigned n = (fd[0] >= 0) + (fd[1] >= 0);
+    bool sent = send_with(READ_BROKER_FD, &report, sizeof report, first, n);
     int status = sent ? serve(c, argv[2]) : 70;
-    if (fd >= 0)
-        (void)close(fd);
+    for (unsigned i = 0; i < n; i++)
+        (void)close(first[i]);
     config_free(c);
     return status;
 }

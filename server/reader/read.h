@@ -6,7 +6,7 @@
 // (SPAWN_READ) with the names of the file and of the state directory, which are fixed at the broker's start. So a
 // compromised broker can have the same file read again, and no other.
 //
-//   reader  --struct read_report, with the file (a sealed memfd)--> broker     what the file names, as root sees it
+//   reader  --struct read_report, with the file and the policies (sealed memfds)--> broker   what the file names, as root sees it
 //   broker  --struct read_order-----------------------------------> reader     templates that need a root
 //   reader  --struct spawn_root, with layers--> spawner             each, in turn: it opens and makes the layers
 //   reader  --struct read_answer--------------> broker              and says the root's number
@@ -34,9 +34,12 @@ struct read_template {
     uint64_t folders;   // changes if one of its paths leads to another folder than before
 };
 
-// Comes with one descriptor, unless err says that the file could not be read, or there is no file (`file` is "").
+// Comes with the file, unless err says that it could not be read, or there is no file (`file` is ""); and with the policies, packed as
+// stockade.v1.PolicyFiles, unless policy_n is 0: then nobody could read them, because the file has errors.
 struct read_report {
     struct err err;
+    uint32_t policy_n; // bytes of the policies, and one
+    uint32_t zero;
     char file[SPAWN_PATH_MAX];
     uint32_t templates_n; // 0 also if the file has errors, which the broker finds out itself
     uint32_t reserved;

@@ -42,6 +42,12 @@ const char *call_tenant(const struct call *c);
 struct principal;
 const struct principal *call_principal(const struct call *c);
 
+// The request as it came. Borrowed, valid until the call ends.
+const uint8_t *call_payload(const struct call *c, size_t *n);
+
+// Zeroed memory that is freed when the call ends. NULL: the call has too much.
+void *call_alloc(struct call *c, size_t bytes);
+
 // The path of its method, such as "/stockade.v1.SandboxService/Create". Borrowed.
 const char *call_method_path(const struct call *c);
 

@@ -328,6 +328,19 @@ call_method_path(const struct call *c)
     return c->method->rules->path;
 }
 
+const uint8_t *
+call_payload(const struct call *c, size_t *n)
+{
+    *n = c->frame->payload.len;
+    return c->frame->payload.data;
+}
+
+void *
+call_alloc(struct call *c, size_t bytes)
+{
+    return arena_alloc(c->arena, bytes);
+}
+
 const struct principal *
 call_principal(const struct call *c)
 {

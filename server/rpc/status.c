@@ -36,10 +36,14 @@ add_info(struct conversion *t)
     Stockade__V1__ErrorInfo info = STOCKADE__V1__ERROR_INFO__INIT;
     Stockade__V1__ErrorInfo__MetadataEntry entries[FACTS_MAX];
     Stockade__V1__ErrorInfo__MetadataEntry *pointers[FACTS_MAX];
-    const struct status_fact own[] = {{"subject", t->e.subject}, {"hint", t->e.hint}};
+    const struct status_fact own[] = {{"subject", t->e.subject},
+                                      {"hint", t->e.hint},
+                                      {"rule", t->e.rule},
+                                      {"allowed", t->e.allowed}};
+    enum { OWN = sizeof own / sizeof own[0] };
     size_t n = 0;
-    for (size_t i = 0; i < t->facts_n + 2 && n < FACTS_MAX; i++) {
-        const struct status_fact *fact = i < 2 ? &own[i] : &t->facts[i - 2];
+    for (size_t i = 0; i < t->facts_n + OWN && n < FACTS_MAX; i++) {
+        const struct status_fact *fact = i < OWN ? &own[i] : &t->facts[i - OWN];
         if (fact->value[0] == '\0')
             continue;
         stockade__v1__error_info__metadata_entry__init(&entries[n]);
@@ -64,7 +68,8 @@ add_field(struct conversion *t)
     Stockade__V1__BadRequest__FieldViolation violation =
         STOCKADE__V1__BAD_REQUEST__FIELD_VIOLATION__INIT;
     Stockade__V1__BadRequest__FieldViolation *violations[] = {&violation};
-    if (strcmp(t->e.reason, "FIELD_INVALID") != 0 && strcmp(t->e.reason, "ABOVE_MAXIMUM") != 0)
+    if (strcmp(t->e.reason, "FIELD_INVALID") != 0 && strcmp(t->e.reason, "ABOVE_MAXIMUM") != 0 &&
+        (strcmp(t->e.reason, "POLICY_DENIED") != 0 || t->e.subject[0] == '\0'))
         return;
     violation.field = t->e.subject;
     violation.description = t->e.text;
@@ -92,9 +97,9 @@ static void
 add_retry(struct conversion *t)
 {
     Stockade__V1__RetryInfo retry = STOCKADE__V1__RETRY_INFO__INIT;
-    if (t->e.code != ERR_UNAVAILABLE)
+    if (t->e.code != ERR_UNAVAILABLE && t->e.retry_ms == 0)
         return;
-    retry.retry_delay_ms = RETRY_DELAY_MS;
+    retry.retry_delay_ms = t->e.retry_ms != 0 ? t->e.retry_ms : RETRY_DELAY_MS;
     add_detail(t, "type.googleapis.com/stockade.v1.RetryInfo", &retry.base);
 }
 

@@ -13,7 +13,7 @@ struct status_fact {
 };
 
 // Makes the Status of *e, with an ErrorInfo if there is a reason, subject, hint or fact; a BadRequest if a field is
-// wrong; a QuotaFailure for the tenant with RESOURCE_EXHAUSTED; a RetryInfo with UNAVAILABLE. Bytes that are not
+// wrong or refused by a policy; a QuotaFailure for the tenant with RESOURCE_EXHAUSTED; a RetryInfo with UNAVAILABLE, or if the error has a time. Bytes that are not
 // printable ASCII become '?', so that every client can read the text. If the arena is full, the details are omitted.
 // Borrowed from the arena.
 Stockade__V1__Status *status_of(const struct err *e, const char *tenant,

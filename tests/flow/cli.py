@@ -458,7 +458,7 @@ def the_manual_names_everything_and_has_no_mistake(b):
         return
     source = os.environ["STOCKADE_SOURCE"]
     pages = {}
-    for name in ("stockade.1", "stockaded.8", "stockaded.yaml.5", "libstockade.3", "stockade-exporter.8"):
+    for name in ("stockade.1", "stockaded.8", "stockaded.yaml.5", "stockade-policy.5", "libstockade.3", "stockade-exporter.8"):
         path = os.path.join(source, "deploy/man", name)
         if shutil.which("groff"):
             r = subprocess.run(["groff", "-mandoc", "-ww", "-Tutf8", "-z", path], capture_output=True, check=True)

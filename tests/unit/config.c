@@ -29,7 +29,7 @@ static const struct refusal refusals[] = {
     {"--- {pool: 1}\n--- {pool: 2}\n", "a second document"},
     {"- pool\n", "f:1:1: must be a mapping"},
     {"? [pool]\n: 1\n", "a key must be plain text"},
-    {"a: {b: {c: {d: {e: {f: {g: {h: {i: 1}}}}}}}}\n", "nested too deeply"},
+    {"a: {b: {c: {d: {e: {f: {g: {h: {i: {j: {k: 1}}}}}}}}}}\n", "nested too deeply"},
     {"pool: \"1\\0002\"\n", "a control byte in a value"},
     {"pool: [1\n", "f:2:1:"},
     {"pool: -1\n", "must be a whole number, such as 100, without a unit"},
@@ -441,6 +441,8 @@ the_shipped_file_shows_the_defaults(void **state)
     assert_int_equal(with->access.principals.n, 2);
     assert_string_equal(with->access.principals.row[1].tenant, "ci");
     memset(&with->access.principals, 0, sizeof with->access.principals);
+    assert_string_equal(with->policy_files.path[0], CONFIG_POLICY_DEFAULT);
+    memset(&with->policy_files, 0, sizeof with->policy_files);
     assert_string_equal(with->tls.clients[0].tenant, "ci");
     memset(&with->tls, 0, sizeof with->tls);
     free(with->sandbox.template[0].env);

@@ -5,12 +5,12 @@
 
 #include <protobuf-c/protobuf-c.h>
 
-#include "proto/arena.h"
-#include "proto/err.h"
-#include "proto/yaml_tree.h"
+#include "arena.h"
+#include "err.h"
+#include "yaml_tree.h"
 
-// A message of this type with the values of a mapping, borrowed from arena and tree. Fields are texts, numbers, flags, messages, lists
-// of texts or messages, and maps of texts. INVALID_ARGUMENT: see above; `name` is the file's. The bounds are those of the schema.
+// A message of this type with the values of a mapping, borrowed from arena and tree. Fields are texts, numbers, flags, words of enums, messages,
+// lists of texts or messages, and maps of texts. INVALID_ARGUMENT: see above; `name` is the file's. The bounds are those of the schema.
 int yaml_message(const char *name, const struct yaml_node *n,
                  const ProtobufCMessageDescriptor *type, struct arena *a, ProtobufCMessage **out,
                  struct err *e);

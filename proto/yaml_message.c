@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/validate.h"
-#include "proto/wire.h"
-#include "proto/words.h"
+#include "validate.h"
+#include "wire.h"
+#include "words.h"
 
 enum { FIELDS_MAX = 64 };
 
@@ -60,6 +60,32 @@ read_number(const struct reading *r, const struct yaml_node *n, uint64_t most, u
 static int read_map(const struct reading *r, const struct yaml_node *n,
                     const ProtobufCMessageDescriptor *type, ProtobufCMessage **out);
 
+// The values of an enum as words: POLICY_VERDICT_DENY of PolicyVerdict is "deny". The one with the number 0 names no word; it begins
+// with what all begin with.
+static int
+read_enum(const struct reading *r, const struct yaml_node *n, const ProtobufCEnumDescriptor *type,
+          uint32_t *out)
+{
+    static const char none[] = "UNSPECIFIED";
+    char all[200] = "", word[64];
+    size_t used = 0;
+    const size_t prefix = strlen(type->values[0].name) - (sizeof none - 1);
+    for (unsigned i = 1; i < type->n_values; i++) {
+        size_t k = 0;
+        for (const char *p = type->values[i].name + prefix; *p != '\0' && k + 1 < sizeof word; p++)
+            word[k++] = (char)(*p >= 'A' && *p <= 'Z' ? *p - 'A' + 'a' : *p);
+        word[k] = '\0';
+        if (n->kind == YAML_TEXT && strcmp(word, n->text) == 0) {
+            *out = (uint32_t)type->values[i].value;
+            return 0;
+        }
+        const char *between = i == 1 ? "" : i + 1 == type->n_values ? " or " : ", ";
+        if (used < sizeof all)
+            used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", between, word);
+    }
+    return fail(r, n, "must be %s", all);
+}
+
 // Stores a value at `to`, which has the type of the field. Other types are not in the definitions that are read.
 static int
 read_value(const struct reading *r, const struct yaml_node *n, const ProtobufCFieldDescriptor *f,
@@ -80,6 +106,8 @@ read_value(const struct reading *r, const struct yaml_node *n, const ProtobufCFi
         *(protobuf_c_boolean *)to = n->text[0] == 't';
         return 0;
     }
+    if (f->type == PROTOBUF_C_TYPE_ENUM)
+        return read_enum(r, n, f->descriptor, to);
     const bool wide = f->type == PROTOBUF_C_TYPE_UINT64;
     int rc = read_number(r, n, wide ? UINT64_MAX : UINT32_MAX, &number);
     if (rc == 0 && wide)

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+// See policy.h: files of policies, from YAML to layers with an index of their rules by method.
+#include <errno.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy_private.h"
+#include "proto/arena.h"
+#include "proto/config_read.h"
+#include "proto/glob.h"
+#include "proto/now.h"
+#include "proto/yaml_message.h"
+#include "proto/yaml_tree.h"
+
+enum { ARENA_MAX = 64 * 1024 * 1024 };
+
+// A layer of a file, before the layers of all files are sorted.
+struct found {
+    const Stockade__V1__PolicyLayer *m;
+    struct yaml_node *node;
+    const char *file;
+};
+
+struct reading {
+    struct policy *p;
+    struct found found[POLICY_LAYERS_MAX];
+    struct err *e;
+};
+
+static int
+no_memory(struct err *e)
+{
+    return err_sys(e, ENOMEM, "read a policy");
+}
+
+// ---- files
+
+static struct yaml_node *
+find(struct yaml_node *n, const char *key)
+{
+    for (struct yaml_node *it = n->child; it != NULL; it = it->next)
+        if (strcmp(it->key, key) == 0)
+            return it;
+    return n;
+}
+
+static int
+add_layer(struct reading *r, const char *file, const Stockade__V1__PolicyLayer *m,
+          struct yaml_node *node)
+{
+    const struct config_reader f = {file, r->e};
+    struct policy *p = r->p;
+    for (uint32_t i = 0; i < p->layers_n; i++)
+        if (r->found[i].m != NULL && strcmp(r->found[i].m->name, m->name) == 0)
+            return config_fail(&f, find(node, "name"), "%s is a layer of %s already", m->name,
+                               r->found[i].file);
+    if (p->layers_n == POLICY_LAYERS_MAX)
+        return config_fail(&f, node, "more than %d layers", POLICY_LAYERS_MAX);
+    if (p->rules_n + m->n_rules > POLICY_RULES_MAX)
+        return config_fail(&f, node, "more than %d rules in all layers", POLICY_RULES_MAX);
+    if (m->otherwise > STOCKADE__V1__POLICY_VERDICT__POLICY_VERDICT_DENY)
+        return config_fail(&f, find(node, "otherwise"), "must be allow or deny");
+    p->rules_n += (uint32_t)m->n_rules;
+    r->found[p->layers_n++] = (struct found){m, node, file};
+    return 0;
+}
+
+static int
+read_file(struct reading *r, const Stockade__V1__PolicyFile *file, struct yaml **tree)
+{
+    struct yaml_node *root = NULL, *node = NULL;
+    ProtobufCMessage *m = NULL;
+    const size_t n = strlen(file->text);
+    if (n > POLICY_FILE_MAX)
+        return err_set(r->e, ERR_INVALID_ARGUMENT, "%s: larger than %d bytes", file->name,
+                       POLICY_FILE_MAX);
+    int rc = yaml_tree_read(file->name, file->text, n, false, tree, &root, r->e);
+    if (rc < 0 || root == NULL || (root->kind == YAML_TEXT && root->text[0] == '\0'))
+        return rc;
+    rc = yaml_message(file->name, root, &stockade__v1__policy_document__descriptor, r->p->arena, &m,
+                      r->e);
+    if (rc < 0 || m == NULL)
+        return rc;
+    const Stockade__V1__PolicyDocument *d = (const Stockade__V1__PolicyDocument *)m;
+    node = find(root, "layers")->child;
+    for (size_t i = 0; i < d->n_layers && rc == 0; i++, node = node->next)
+        rc = add_layer(r, file->name, d->layers[i], node);
+    return rc;
+}
+
+static int
+copy_files(struct policy *p, const Stockade__V1__PolicyFiles *files, struct err *e)
+{
+    size_t bytes = 0;
+    if (files->n_files > POLICY_FILES_MAX)
+        return err_set(e, ERR_INVALID_ARGUMENT, "more than %d files of policies", POLICY_FILES_MAX);
+    p->files.files = arena_alloc(p->arena, (files->n_files + 1) * sizeof(void *));
+    for (size_t i = 0; i < files->n_files && p->files.files != NULL; i++) {
+        const Stockade__V1__PolicyFile *from = files->files[i];
+        Stockade__V1__PolicyFile *to = arena_alloc(p->arena, sizeof *to);
+        const size_t n = strlen(from->text);
+        bytes += n;
+        if (bytes > POLICY_BYTES_MAX)
+            return err_set(e, ERR_INVALID_ARGUMENT, "%s: the policies are larger than %d bytes",
+                           from->name, POLICY_BYTES_MAX);
+        if (to == NULL)
+            return no_memory(e);
+        stockade__v1__policy_file__init(to);
+        to->name = arena_copy(p->arena, from->name, strlen(from->name));
+        to->text = arena_copy(p->arena, from->text, n);
+        if (to->name == NULL || to->text == NULL)
+            return no_memory(e);
+        p->files.files[p->files.n_files++] = to;
+    }
+    return p->files.files != NULL ? 0 : no_memory(e);
+}
+
+static void
+make_digest(struct policy *p)
+{
+    crypto_generichash_state state;
+    (void)crypto_generichash_init(&state, NULL, 0, sizeof p->digest);
+    for (size_t i = 0; i < p->files.n_files; i++) {
+        const Stockade__V1__PolicyFile *f = p->files.files[i];
+        (void)crypto_generichash_update(&state, (const uint8_t *)f->name, strlen(f->name) + 1);
+        (void)crypto_generichash_update(&state, (const uint8_t *)f->text, strlen(f->text) + 1);
+    }
+    (void)crypto_generichash_final(&state, p->digest, sizeof p->digest);
+}
+
+// ---- the index
+
+static bool
+is_of_method(const struct policy_rule *r, const char *method)
+{
+    const size_t n = strlen(method);
+    for (size_t i = 0; i < r->match->n_methods; i++)
+        if (glob_match(r->match->methods[i], method, n))
+            return true;
+    return r->match->n_methods == 0;
+}
+
+// How many candidates a rule is: one for each program that it names, or one for all.
+static size_t
+programs_of(const struct policy_rule *r)
+{
+    for (size_t i = 0; i < r->commands_n; i++)
+        if (r->commands[i].program == 0)
+            return 1;
+    return r->commands_n > 0 ? r->commands_n : 1;
+}
+
+static size_t
+add_candidates(const struct policy_rule *r, uint32_t index, struct policy_candidate *to)
+{
+    const size_t n = programs_of(r);
+    if (n == 1) {
+        *to = (struct policy_candidate){r->commands_n == 1 ? r->commands[0].program : 0, index};
+        return 1;
+    }
+    size_t used = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool known = false;
+        for (size_t k = 0; k < used && !known; k++)
+            known = to[k].program == r->commands[i].program;
+        if (!known)
+            to[used++] = (struct policy_candidate){r->commands[i].program, index};
+    }
+    return used;
+}
+
+static int
+make_index(struct policy *p, struct policy_layer *l, struct err *e)
+{
+    const char *name = NULL;
+    uint32_t method = 0;
+    size_t most = 0, room = 0;
+    for (uint32_t i = 0; i < l->rules_n; i++)
+        most += programs_of(&l->rules[i]);
+    for (uint32_t i = 0; policy_method_name(i) != NULL; i++)
+        for (uint32_t k = 0; k < l->rules_n; k++)
+            room +=
+                is_of_method(&l->rules[k], policy_method_name(i)) ? programs_of(&l->rules[k]) : 0;
+    l->candidates = arena_alloc(p->arena, (room + 1) * sizeof *l->candidates);
+    if (l->candidates == NULL)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "%s: its %zu commands are too many for rules without a method", l->m->name,
+                       most);
+    for (size_t used = 0; (name = policy_method_name(method)) != NULL; method++) {
+        l->first[method] = (uint32_t)used;
+        for (uint32_t i = 0; i < l->rules_n; i++)
+            if (is_of_method(&l->rules[i], name))
+                used += add_candidates(&l->rules[i], i, &l->candidates[used]);
+        l->first[method + 1] = (uint32_t)used;
+    }
+    return 0;
+}
+
+// ---- layers
+
+static int
+check_id(const struct config_reader *f, const struct policy_layer *l, struct yaml_node *node)
+{
+    const char *id = l->m->rules[l->rules_n]->id;
+    for (uint32_t i = 0; i < l->rules_n; i++)
+        if (strcmp(l->m->rules[i]->id, id) == 0)
+            return config_fail(f, find(node, "id"), "%s is the id of an earlier rule", id);
+    return 0;
+}
+
+static int
+make_layer(struct reading *r, const struct found *from, struct policy_layer *l)
+{
+    const struct config_reader f = {from->file, r->e};
+    const Stockade__V1__PolicyLayer *m = from->m;
+    struct yaml_node *node = find(from->node, "rules")->child;
+    int rc = 0;
+    l->m = m;
+    l->kind = m->n_templates > 0 ? "template" : m->n_tenants > 0 ? "tenant" : "host";
+    l->otherwise = m->otherwise == STOCKADE__V1__POLICY_VERDICT__POLICY_VERDICT_DENY ? POLICY_DENY
+                                                                                     : POLICY_ALLOW;
+    l->rules = arena_alloc(r->p->arena, (m->n_rules + 1) * sizeof *l->rules);
+    if (l->rules == NULL)
+        return no_memory(r->e);
+    for (size_t i = 0; i < m->n_rules && rc == 0; i++, node = node->next) {
+        rc = check_id(&f, l, node);
+        if (rc == 0)
+            rc = policy_make_rule(&f, r->p->arena, m->name, m->rules[i], node, &l->rules[i]);
+        l->rules_n++; // also a part of a rule has to be freed
+    }
+    return rc == 0 ? make_index(r->p, l, r->e) : rc;
+}
+
+static unsigned
+order_of(const Stockade__V1__PolicyLayer *m)
+{
+    return m->n_templates > 0 ? 2 : m->n_tenants > 0 ? 1 : 0;
+}
+
+// Host, tenant, template; among these in the order of the files.
+static int
+make_layers(struct reading *r)
+{
+    struct policy *p = r->p;
+    const uint32_t n = p->layers_n;
+    int rc = 0;
+    p->layers = arena_alloc(p->arena, (n + 1) * sizeof *p->layers);
+    p->layers_n = 0;
+    if (p->layers == NULL)
+        return no_memory(r->e);
+    for (unsigned order = 0; order < 3; order++)
+        for (uint32_t i = 0; i < n && rc == 0; i++)
+            if (order_of(r->found[i].m) == order)
+                rc = make_layer(r, &r->found[i], &p->layers[p->layers_n++]);
+    return rc;
+}
+
+// ---- tests
+
+static int
+fail_test(const struct policy_rule *r, size_t i, const struct policy_decision *d, struct err *e)
+{
+    const Stockade__V1__PolicyTest *t = r->m->tests[i];
+    return err_set(
+        e, ERR_INVALID_ARGUMENT,
+        "rule %s: test %zu%s%.100s%s fails: it expects %s%s%s, but the decision is %s%s%s%s",
+        r->name, i + 1, t->name[0] != '\0' ? " (" : "", t->name, t->name[0] != '\0' ? ")" : "",
+        policy_word_of(t->expect), t->rule[0] != '\0' ? " by " : "", t->rule,
+        policy_verdict_name[d->verdict], d->rule[0] != '\0' ? " by " : "", d->rule,
+        d->verdict == POLICY_DENY && d->rule[0] == '\0' ? d->reason : "");
+}
+
+static int
+run_tests(struct policy *p, struct err *e)
+{
+    static struct policy_decision d;
+    for (uint32_t l = 0; l < p->layers_n; l++)
+        for (uint32_t i = 0; i < p->layers[l].rules_n; i++) {
+            const struct policy_rule *r = &p->layers[l].rules[i];
+            for (size_t k = 0; k < r->m->n_tests; k++) {
+                int rc = policy_test(p, r->m->tests[k], now_wall_ms(), &d, e);
+                p->tests_n++;
+                if (rc < 0)
+                    return err_wrap(e, "rule %s: test %zu", r->name, k + 1);
+                if (rc == 0)
+                    return fail_test(r, k, &d, e);
+            }
+        }
+    return 0;
+}
+
+// ---- all
+
+int
+policy_read(const Stockade__V1__PolicyFiles *files, struct policy **out, struct err *e)
+{
+    static struct reading r;
+    struct policy *p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return no_memory(e);
+    r = (struct reading){.p = p, .e = e};
+    p->arena = arena_new(ARENA_MAX);
+    p->files = (Stockade__V1__PolicyFiles)STOCKADE__V1__POLICY_FILES__INIT;
+    int rc = p->arena != NULL ? copy_files(p, files, e) : no_memory(e);
+    for (size_t i = 0; i < p->files.n_files && rc == 0; i++)
+        rc = read_file(&r, p->files.files[i], &p->tree[i]);
+    if (rc == 0)
+        rc = make_layers(&r);
+    if (rc == 0)
+        rc = run_tests(p, e);
+    if (rc < 0) {
+        policy_free(p);
+        return rc;
+    }
+    make_digest(p);
+    *out = p;
+    return 0;
+}
+
+void
+policy_free(struct policy *p)
+{
+    if (p == NULL)
+        return;
+    for (uint32_t l = 0; l < p->layers_n && p->layers != NULL; l++)
+        for (uint32_t i = 0; i < p->layers[l].rules_n; i++)
+            network_unref(p->layers[l].rules[i].destinations);
+    for (size_t i = 0; i < POLICY_FILES_MAX; i++)
+        yaml_tree_free(p->tree[i]);
+    arena_free(p->arena);
+    free(p);
+}
+
+bool
+policy_has_layers(const struct policy *p)
+{
+    return p != NULL && p->layers_n > 0;
+}
+
+void
+policy_view(const struct policy *p, struct policy_view *out)
+{
+    static const Stockade__V1__PolicyFiles none = STOCKADE__V1__POLICY_FILES__INIT;
+    *out = (struct policy_view){.files = &none};
+    if (p == NULL)
+        return;
+    *out = (struct policy_view){&p->files, p->layers_n, p->rules_n, p->tests_n, {0}};
+    memcpy(out->digest, p->digest, sizeof out->digest);
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// See policy_private.h: what a caller that was refused may do instead, from what the rule is about.
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "policy_private.h"
+#include "proto/quantity.h"
+
+struct list {
+    char *text;
+    size_t n, used;
+};
+
+static void add(struct list *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void
+add(struct list *l, const char *fmt, ...)
+{
+    va_list ap;
+    if (l->used >= l->n)
+        return;
+    va_start(ap, fmt);
+    const int n = vsnprintf(l->text + l->used, l->n - l->used, fmt, ap);
+    va_end(ap);
+    l->used += n > 0 ? (size_t)n : 0;
+}
+
+static void
+add_words(struct list *l, const char *before, size_t n, const char *const *words)
+{
+    enum { SHOWN = 4 };
+    add(l, "%s%s ", l->used > 0 ? "; " : "", before);
+    for (size_t i = 0; i < n && i < SHOWN; i++)
+        add(l, "%s%s", i > 0 ? ", " : "", words[i]);
+    if (n > SHOWN)
+        add(l, " and %zu more", n - SHOWN);
+}
+
+static void
+add_limits(struct list *l, const struct limits *most)
+{
+    char text[QUANTITY_TEXT];
+    for (int i = 0; i < LIMITS_N; i++)
+        if (most->v[i] != 0)
+            add(l, "%s%s up to %s", l->used > 0 ? "; " : "", limit_table[i].key,
+                quantity_write(most->v[i], limits_units(i), text));
+}
+
+// ---- a rule that denies: the part that a caller can change most easily
+
+static void
+of_rule(const struct policy_rule *r, struct list *l, struct policy_decision *out)
+{
+    const Stockade__V1__PolicyMatch *m = r->match;
+    const char *field = "";
+    if (m->n_commands > 0) {
+        add_words(l, "commands other than", m->n_commands, m->commands);
+        field = "command.args";
+    } else if (m->n_lines > 0) {
+        add_words(l, "commands without", m->n_lines, m->lines);
+        field = "command.args";
+    } else if (m->n_destinations > 0) {
+        add_words(l, "networks without", m->n_destinations, m->destinations);
+        field = "network.outbound";
+    } else if (m->n_paths > 0) {
+        add_words(l, "paths other than", m->n_paths, m->paths);
+        field = "path";
+    } else if (r->has_above) {
+        add_limits(l, &r->above);
+        field = "limits";
+    } else if (m->n_languages > 0) {
+        add_words(l, "languages other than", m->n_languages, m->languages);
+        field = "language";
+    } else if (m->n_templates > 0) {
+        add_words(l, "templates other than", m->n_templates, m->templates);
+        field = "template";
+    } else if (r->days != 0) {
+        add(l, "the same at other times (UTC)");
+    } else if (r->history.step_ns != 0) {
+        add(l, "fewer calls");
+    } else if (m->n_methods > 0) {
+        add_words(l, "methods other than", m->n_methods, m->methods);
+    } else {
+        add(l, "no call of this caller");
+    }
+    (void)snprintf(out->field, sizeof out->field, "%s", field);
+}
+
+// ---- a layer that denies otherwise: what its rules allow
+
+static void
+of_layer(const struct policy_layer *layer, struct list *l)
+{
+    enum { SHOWN = 3 };
+    unsigned shown = 0;
+    for (uint32_t i = 0; i < layer->rules_n && shown < SHOWN; i++) {
+        const struct policy_rule *r = &layer->rules[i];
+        const Stockade__V1__PolicyMatch *m = r->match;
+        if (r->verdict == POLICY_DENY)
+            continue;
+        shown++;
+        if (m->n_commands > 0)
+            add_words(l, "commands", m->n_commands, m->commands);
+        else if (m->n_destinations > 0)
+            add_words(l, "networks within", m->n_destinations, m->destinations);
+        else if (m->n_paths > 0)
+            add_words(l, "paths", m->n_paths, m->paths);
+        else if (m->n_methods > 0)
+            add_words(l, "methods", m->n_methods, m->methods);
+        else
+            add(l, "%swhat rule %s allows", l->used > 0 ? "; " : "", r->name);
+    }
+    if (shown == 0)
+        add(l, "nothing that this layer applies to");
+}
+
+void
+policy_allowed(const struct policy_layer *l, const struct policy_rule *r,
+               struct policy_decision *out)
+{
+    struct list list = {out->allowed, sizeof out->allowed, 0};
+    out->field[0] = '\0';
+    if (r != NULL)
+        of_rule(r, &list, out);
+    else
+        of_layer(l, &list);
+}
