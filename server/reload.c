@@ -202,6 +202,7 @@ read_policies(struct policy **out, uint32_t n, int fd, struct err *e)
         return err_set(e, ERR_INTERNAL, "the reader did not read the policies");
     uint8_t *auto_free bytes = malloc(n);
     if (a == NULL || bytes == NULL)
+        // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): auto_free
         return err_sys(e, ENOMEM, "read the policies");
     if (pread(fd, bytes, bytes_n, 0) != (ssize_t)bytes_n)
         return err_set(e, ERR_INTERNAL, "the reader did not read the policies");

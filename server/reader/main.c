@@ -94,6 +94,7 @@ read_policies(const struct config *c, struct read_report *r, int *fd)
         return;
     }
     (void)stockade__v1__policy_files__pack(&files, bytes);
+    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): auto_free
     *fd = seal("policies", bytes, n, &r->err);
     r->policy_n = *fd >= 0 ? (uint32_t)n + 1 : 0;
 }
