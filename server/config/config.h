@@ -28,13 +28,13 @@ enum {
     CONFIG_LISTEN_MAX = 16,
     CONFIG_ADDRESS_MAX = 256,
     CONFIG_LEARN_MAX = 1000000,
-    CONFIG_POLICIES_MAX = 16, // files and folders
+    CONFIG_POLICIES_MAX = 16,        // files and folders
     CONFIG_POOL_UNSAID = UINT16_MAX, // a template's, until the file was read
 };
 
 #define CONFIG_LISTEN_DEFAULT    "ipc:///run/stockade/stockade.sock"
 #define CONFIG_FILE_DEFAULT      "/etc/stockade/stockaded.yaml" // the default of --config
-#define CONFIG_POLICY_DEFAULT    "/etc/stockade/policy.d"         // if it exists
+#define CONFIG_POLICY_DEFAULT    "/etc/stockade/policy.d"       // if it exists
 #define CONFIG_STATE_DIR_DEFAULT "/var/lib/stockade"
 
 // Files and folders of policies.

@@ -434,7 +434,7 @@ a_wrong_file_is_refused_with_line_and_column(void **unused)
     static const struct {
         const char *text, *why;
     } rows[] = {
-        {"layers:\n  - nam: a\n", "p.yaml:2:10: nam: there is no such key; did you mean name?"},
+        {"layers:\n  - rule: a\n", "p.yaml:2:11: rule: there is no such key; did you mean rules?"},
         {"layers:\n  - name: a\n    name: b\n", "a duplicate key"},
         {"layers:\n  - &x {name: a}\n  - *x\n", "anchors are not allowed"},
         {"layers: 3", "layers: must be a list"},
