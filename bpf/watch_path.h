@@ -347,6 +347,13 @@ static __always_inline struct clean *clean_of(struct above *a)
     return &a->s->clean[bounded(at, CLEAN - 1)];
 }
 
+// So that the verifier sees the first name like all others, and need not follow each round of the loop.
+static __always_inline void above_unknown(struct above *a)
+{
+    a->found = a->w.top = a->w.name = a->w.begin = unknown_zero;
+    a->w.length = unknown_zero;
+}
+
 static __always_inline bool above_ready(struct above *a)
 {
     __u32 zero = 0;
@@ -391,6 +398,7 @@ static __always_inline __u64 file_of(struct task_struct *task, __s32 fd)
 __noinline int path_above_file(__u64 file, __u32 what)
 {
     struct above a = {.what = what};
+    above_unknown(&a);
     walk_root(&a.w, bpf_get_current_task_btf());
     if (!above_ready(&a) || !walk_file(&a.w, file) || !walk_top(&a.w))
         return 0;
@@ -405,6 +413,7 @@ __noinline int path_above_file(__u64 file, __u32 what)
 __noinline int path_above_base(__s32 at, __u32 what)
 {
     struct above a = {.what = what};
+    above_unknown(&a);
     struct task_struct *task = bpf_get_current_task_btf();
     struct fs_struct *fs = task->fs;
     walk_root(&a.w, task);
