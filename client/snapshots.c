@@ -43,6 +43,8 @@ one_from(void *to, struct arena *a, const ProtobufCMessage *message)
         .kept_id = from->kept_id,
         .digest = from->digest,
         .template_name = from->template_,
+        .copied_bytes = from->copied_bytes,
+        .frozen_us = from->frozen_us,
     };
     return true;
 }
@@ -110,6 +112,25 @@ stockade_snapshot_keep(struct stockade *s, const char *sandbox, const char *name
     m.stop = stop;
     m.keep = true;
     return create(s, &m, name, out, e);
+}
+
+int
+stockade_snapshot_copy(struct stockade *s, const char *sandbox,
+                       const struct stockade_copy_options *given,
+                       const struct stockade_snapshot **out, struct stockade_error *error)
+{
+    struct err e;
+    struct stockade_copy_options o = STOCKADE_COPY_OPTIONS_INIT;
+    Stockade__V1__SnapshotServiceCreateRequest m =
+        STOCKADE__V1__SNAPSHOT_SERVICE_CREATE_REQUEST__INIT;
+    if (given != NULL && request_options(&o, sizeof o, given, &e) < 0)
+        return error_from_err(error, &e);
+    m.sandbox = sandbox;
+    m.copy = true;
+    m.copy_bytes_max = o.bytes_max;
+    m.copy_ms_max = o.ms_max;
+    m.keep = o.keep;
+    return create(s, &m, o.name, out, error);
 }
 
 int
@@ -196,6 +217,9 @@ stockade_fork(struct stockade *s, const char *sandbox, const struct stockade_for
         m.snapshot = o.snapshot;
     m.stop = o.stop;
     m.ttl_ms = o.ttl_ms;
+    m.copy = o.copy;
+    m.copy_bytes_max = o.copy_bytes_max;
+    m.copy_ms_max = o.copy_ms_max;
     const struct invocation i = {.method = "/stockade.v1.SandboxService/Fork",
                                  .request = &m.base,
                                  .response =

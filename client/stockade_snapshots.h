@@ -21,6 +21,8 @@ struct stockade_snapshot {
     const char *kept_id;       // "": it is not kept
     const char *template_name; // of a kept one
     const char *digest;        // of a kept one: equal digests mean equal files
+    uint64_t copied_bytes;     // jobs ran, so its own files are a copy; 0: they are none
+    uint64_t frozen_us;        // time that the sandbox was frozen for the copy
 };
 
 struct stockade_snapshots {
@@ -38,6 +40,21 @@ STOCKADE_API int stockade_snapshot_create(struct stockade *s, const char *sandbo
 // (KEPT_BYTES, DISK_FULL): nothing is kept. stockade_create() begins with the files of one (`snapshot`).
 STOCKADE_API int stockade_snapshot_keep(struct stockade *s, const char *sandbox, const char *name,
                                         bool stop, const struct stockade_snapshot **out,
+                                        struct stockade_error *e);
+// The same while jobs run: the sandbox is frozen, what it has written since its last layer is copied, and the jobs go on. Without jobs
+// nothing is copied. RESOURCE_EXHAUSTED (COPY_BYTES: more than bytes_max; DISK_FULL, COPY_MEMORY: the sandbox has no room for both),
+// DEADLINE_EXCEEDED (COPY_TIME). o may be NULL.
+struct stockade_copy_options {
+    size_t size;
+    const char *name;   // NULL or "": the broker chooses one
+    uint64_t bytes_max; // 0: 256 MiB
+    uint32_t ms_max;    // 1 to 60000; 0: 5000
+    bool keep;          // as stockade_snapshot_keep()
+};
+#define STOCKADE_COPY_OPTIONS_INIT STOCKADE_INIT(stockade_copy_options)
+STOCKADE_API int stockade_snapshot_copy(struct stockade *s, const char *sandbox,
+                                        const struct stockade_copy_options *o,
+                                        const struct stockade_snapshot **out,
                                         struct stockade_error *e);
 // This one and those below, except for restore: sandbox "" means a kept snapshot, by its name or kept_id.
 STOCKADE_API int stockade_snapshot_get(struct stockade *s, const char *sandbox, const char *name,
@@ -62,6 +79,9 @@ struct stockade_fork_options {
     const char *snapshot; // begin with its files; NULL: with those of now, and no job may run
     bool stop;            // cancel the jobs that run first
     uint64_t ttl_ms;      // 0: as the sandbox
+    bool copy;            // while jobs run: as stockade_snapshot_copy()
+    uint64_t copy_bytes_max;
+    uint32_t copy_ms_max;
 };
 #define STOCKADE_FORK_OPTIONS_INIT STOCKADE_INIT(stockade_fork_options)
 

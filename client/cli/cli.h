@@ -48,6 +48,9 @@ int cli_flush(const struct command *c);
 // Reports a wrong command line. Returns its exit code.
 int cli_usage(const struct command *c, const char *why, const char *hint);
 
+// fork.c. Options of fork and snapshot about copies that contradict each other: as cli_usage(), or EXIT_OK.
+int cli_check_copy(const struct command *c, const struct options *o);
+
 // The exit code for an error and for a result.
 int exit_code_of_error(const struct stockade_error *e, bool passes_exit_code);
 int exit_code_of_result(const struct stockade_result *r);

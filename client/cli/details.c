@@ -139,7 +139,8 @@ const char volume_details[] =
 const char snapshot_details[] =
     "A snapshot holds the files that jobs can write: /home/agent, /tmp, /var/tmp and /dev/shm. It ends with its sandbox; until then its files count to its "
     "limits. Not part of it are processes and their memory, System V IPC objects and message queues, connections, limits, labels and the network policy. No"
-    " job may run meanwhile: see --stop.\n\nWith --keep it goes to the broker's disk as well, outlasts sandbox, broker and host, and counts to "
+    " job may run meanwhile: see --stop. With --copy jobs may run: the sandbox is frozen, and what it has written since its last snapshot is copied, "
+    "within its limits of disk and memory.\n\nWith --keep it goes to the broker's disk as well, outlasts sandbox, broker and host, and counts to "
     "quotas.kept_bytes_per_caller. 'stockade create --snapshot NAME' begins with its files.\n\nActions: create SANDBOX [NAME] prints the name; ls SANDBOX; "
     "show SANDBOX NAME; diff SANDBOX NAME [NAME] lists the files that differ between two snapshots, or between one and now: + added, - removed, ~ changed, "
     "with permissions and size; restore SANDBOX NAME rolls the files back, what was written since is lost; rm SANDBOX NAME. Kept ones: ls, show NAME, rm "
@@ -169,7 +170,7 @@ const char fork_details[] =
     "Makes sandboxes that begin with the files of this one, and prints their ids. Nothing is copied, and "
     "none sees what another one writes. A fork has the template, limits, labels and network policy of "
     "the sandbox, and an id and bill of its own; it has no name and no snapshots. Without --snapshot no "
-    "job may run in the sandbox meanwhile: see --stop. 'stockade help snapshot' lists what forks do not "
+    "job may run in the sandbox meanwhile: see --stop and --copy. 'stockade help snapshot' lists what forks do not "
     "get.\n\n"
     "Example: stockade fork --count 8 agent";
 

@@ -22,6 +22,16 @@ print_all(const struct command *c, const struct options *o, const struct stockad
 }
 
 int
+cli_check_copy(const struct command *c, const struct options *o)
+{
+    if (o->copy && o->stop)
+        return cli_usage(c, "--copy and --stop exclude each other", "");
+    if (!o->copy && (o->copy_max != 0 || o->copy_ms != 0))
+        return cli_usage(c, "--copy-max and --copy-time need --copy", "");
+    return o->copy_ms > 60000 ? cli_usage(c, "--copy-time is at most 1m", "") : EXIT_OK;
+}
+
+int
 cli_fork(const struct command *c, const struct options *o)
 {
     struct stockade_error e;
@@ -33,8 +43,13 @@ cli_fork(const struct command *c, const struct options *o)
     how.snapshot = o->snapshot;
     how.stop = o->stop;
     how.ttl_ms = o->ttl_ms;
+    how.copy = o->copy;
+    how.copy_bytes_max = o->copy_max;
+    how.copy_ms_max = (uint32_t)o->copy_ms;
     if (o->count > 100)
         return cli_usage(c, "--count is at most 100", "run the command again for more");
+    if (cli_check_copy(c, o) != EXIT_OK)
+        return EXIT_USAGE;
     struct stockade *s = cli_open(c, o, &code);
     if (s == NULL)
         return code;

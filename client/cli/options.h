@@ -67,10 +67,11 @@ struct options {
     const char *mode, *glob; // fs
     bool zstd, unpack;       // cp
     uint64_t ratio;
-    const char *path;        // snapshot
-    uint64_t sleep_after_ms; // create
-    bool patch;              // snapshot
-    bool once, syscalls, resume, stop, keep, force, recursive, parents, no_clobber, no_cache;
+    const char *path;           // snapshot
+    uint64_t sleep_after_ms;    // create
+    bool patch;                 // snapshot
+    uint64_t copy_max, copy_ms; // snapshot, fork
+    bool once, syscalls, resume, stop, keep, copy, force, recursive, parents, no_clobber, no_cache;
     bool json, bill, interactive, terminal, no_stdin, detach, follow, all, no_trunc, quiet, rules,
         prometheus, openmetrics, help, version;
     const char *const *args; // operands, terminated by NULL

@@ -18,13 +18,14 @@ json_of_snapshot(const struct stockade_snapshot *p)
     json_t *missing = json_array();
     for (size_t i = 0; i < p->not_included_n; i++)
         (void)json_array_append_new(missing, json_string(p->not_included[i]));
-    return json_pack("{ss ss so sI sI sI sI sb sI so ss ss}", "sandbox_id", p->sandbox_id, "name",
-                     p->name, "create_time", json_of_time(p->created_ms), "bytes",
+    return json_pack("{ss ss so sI sI sI sI sb sI so ss ss sI sI}", "sandbox_id", p->sandbox_id,
+                     "name", p->name, "create_time", json_of_time(p->created_ms), "bytes",
                      (json_int_t)p->bytes, "inodes", (json_int_t)p->inodes, "total_bytes",
                      (json_int_t)p->total_bytes, "total_inodes", (json_int_t)p->total_inodes,
                      "current", (int)p->current, "operations_ended",
                      (json_int_t)p->operations_ended, "not_included", missing, "kept_id",
-                     p->kept_id, "template", p->template_name);
+                     p->kept_id, "template", p->template_name, "copied_bytes",
+                     (json_int_t)p->copied_bytes, "frozen_us", (json_int_t)p->frozen_us);
 }
 
 static void
@@ -43,6 +44,10 @@ print_snapshot(const struct stockade_snapshot *p)
         (void)printf("kept as       %s, of template %s\n",
                      text_clean(p->kept_id, text, sizeof text), p->template_name);
     (void)printf("current       %s\n", p->current ? "yes" : "no");
+    if (p->copied_bytes > 0)
+        (void)printf("copied        %s, the sandbox was frozen for %.1f ms\n",
+                     units_show_bytes(p->copied_bytes, size, sizeof size),
+                     (double)p->frozen_us / 1000);
     for (size_t i = 0; i < p->not_included_n; i++)
         (void)printf("not included  %s\n", text_clean(p->not_included[i], text, sizeof text));
 }
@@ -71,14 +76,38 @@ warn_of_ended(const struct acting *a, const struct stockade_snapshot *p)
 }
 
 static int
+make(const struct acting *a, const struct stockade_snapshot **p, struct stockade_error *e)
+{
+    struct stockade_copy_options how = STOCKADE_COPY_OPTIONS_INIT;
+    how.name = a->name;
+    how.bytes_max = a->o->copy_max;
+    how.ms_max = (uint32_t)a->o->copy_ms;
+    how.keep = a->o->keep;
+    if (a->o->copy)
+        return stockade_snapshot_copy(a->s, a->sandbox, &how, p, e);
+    return (a->o->keep ? stockade_snapshot_keep
+                       : stockade_snapshot_create)(a->s, a->sandbox, a->name, a->o->stop, p, e);
+}
+
+static void
+say_cost(const struct acting *a, const struct stockade_snapshot *p)
+{
+    char size[32];
+    if (p->copied_bytes > 0 && !a->o->json)
+        (void)fprintf(stderr, "stockade: %s copied, the sandbox was frozen for %.1f ms\n",
+                      units_show_bytes(p->copied_bytes, size, sizeof size),
+                      (double)p->frozen_us / 1000);
+}
+
+static int
 create(const struct acting *a)
 {
     struct stockade_error e;
     const struct stockade_snapshot *p = NULL;
-    if ((a->o->keep ? stockade_snapshot_keep : stockade_snapshot_create)(a->s, a->sandbox, a->name,
-                                                                         a->o->stop, &p, &e) < 0)
+    if (make(a, &p, &e) < 0)
         return fail(a, &e);
     warn_of_ended(a, p);
+    say_cost(a, p);
     int code = a->o->json ? json_put(json_of_snapshot(p)) : EXIT_OK;
     if (!a->o->json)
         (void)puts(p->name);
@@ -185,7 +214,9 @@ check(const struct command *c, const struct options *o, const struct action *a)
         return cli_usage(c, "--patch prints text, not JSON", "");
     if (o->keep && a->run != create)
         return cli_usage(c, "--keep needs the action create", "");
-    return EXIT_OK;
+    if (o->copy && a->run != create)
+        return cli_usage(c, "--copy needs the action create", "");
+    return cli_check_copy(c, o);
 }
 
 // Without the sandbox it is about kept snapshots, where an action allows that.

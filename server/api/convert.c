@@ -63,6 +63,7 @@ convert_sandbox(struct arena *a, const struct sandbox *s)
         [SANDBOX_RUNNING] = STOCKADE__V1__SANDBOX_STATE__SANDBOX_STATE_RUNNING,
         [SANDBOX_PAUSING] = STOCKADE__V1__SANDBOX_STATE__SANDBOX_STATE_RUNNING,
         [SANDBOX_PAUSED] = STOCKADE__V1__SANDBOX_STATE__SANDBOX_STATE_PAUSED,
+        [SANDBOX_COPYING] = STOCKADE__V1__SANDBOX_STATE__SANDBOX_STATE_RUNNING,
         [SANDBOX_SWAPPING] = STOCKADE__V1__SANDBOX_STATE__SANDBOX_STATE_RUNNING,
         [SANDBOX_RESUMING] = STOCKADE__V1__SANDBOX_STATE__SANDBOX_STATE_PAUSED,
         [SANDBOX_DELETING] = STOCKADE__V1__SANDBOX_STATE__SANDBOX_STATE_DELETING,
@@ -185,4 +186,14 @@ convert_no_memory(struct call *c)
     struct err e;
     (void)err_sys(&e, ENOMEM, "answer");
     call_fail(c, &e);
+}
+
+int
+convert_check_copy(bool copy, bool stop, struct err *e)
+{
+    if (!copy || !stop)
+        return 0;
+    int r = err_set(e, ERR_INVALID_ARGUMENT, "jobs can be stopped, or go on after a copy");
+    err_detail(e, "FIELD_INVALID", "copy", "set either copy or stop");
+    return r;
 }

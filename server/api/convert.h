@@ -43,5 +43,8 @@ void convert_label(struct sandbox_spec *spec, const char *key, const char *value
 // NOT_FOUND, TEMPLATE_UNKNOWN. Returns its negative errno.
 int convert_no_template(const char *name, struct err *e);
 
+// INVALID_ARGUMENT: a request wants both to stop the jobs that run and to copy their files.
+int convert_check_copy(bool copy, bool stop, struct err *e);
+
 // Fails a call because there is no memory for its response.
 void convert_no_memory(struct call *c);

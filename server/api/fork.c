@@ -24,17 +24,20 @@ on_cancel(void *cookie, enum call_cancel why)
 }
 
 static void
-reply(struct call *c, struct sandbox *const *forks, size_t n)
+reply(struct call *c, const struct fork_result *r)
 {
+    const size_t n = r->n;
     Stockade__V1__SandboxServiceForkResponse response =
         STOCKADE__V1__SANDBOX_SERVICE_FORK_RESPONSE__INIT;
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
     Stockade__V1__Sandbox **all = a == NULL ? NULL : arena_alloc(a, (n + 1) * sizeof(void *));
     bool ok = all != NULL;
     for (size_t i = 0; i < n && ok; i++)
-        ok = (all[i] = convert_sandbox(a, forks[i])) != NULL;
+        ok = (all[i] = convert_sandbox(a, r->forks[i])) != NULL;
     response.sandboxes = all;
     response.n_sandboxes = n;
+    response.copied_bytes = r->cost.bytes;
+    response.frozen_us = r->cost.frozen_us;
     if (ok)
         call_reply(c, &response.base);
     else
@@ -42,13 +45,13 @@ reply(struct call *c, struct sandbox *const *forks, size_t n)
 }
 
 static void
-on_done(void *cookie, struct sandbox *const *forks, size_t n, const struct err *e)
+on_done(void *cookie, const struct fork_result *r, const struct err *e)
 {
     struct pending *p = cookie;
     if (e != NULL)
         call_fail(p->call, e);
     else
-        reply(p->call, forks, n);
+        reply(p->call, r);
     if (p->op == NULL)
         p->over = true;
     else
@@ -62,10 +65,14 @@ sandbox_fork(struct server *s, struct call *c, const ProtobufCMessage *req)
         (const Stockade__V1__SandboxServiceForkRequest *)req;
     const struct fork_request q = {.snapshot = m->snapshot,
                                    .count = m->count != 0 ? m->count : 1,
-                                   .stop = m->stop,
+                                   .how = {m->stop, m->copy, m->copy_bytes_max, m->copy_ms_max},
                                    .ttl_ms = m->ttl_ms};
     struct err e;
     struct fork_op *op = NULL;
+    if (convert_check_copy(m->copy, m->stop, &e) < 0) {
+        call_fail(c, &e);
+        return;
+    }
     struct sandbox *sb = sandbox_find(s->sandboxes, call_tenant(c), m->id, &e);
     struct pending *p = sb == NULL ? NULL : calloc(1, sizeof *p);
     if (p == NULL) {

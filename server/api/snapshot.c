@@ -93,6 +93,8 @@ convert_snapshot(struct arena *a, const struct sandbox *s, const struct snapshot
     m->total_bytes = p->bytes_in_all;
     m->total_inodes = p->inodes_in_all;
     m->current = snapshots_current(s) == p;
+    m->copied_bytes = p->copied_bytes;
+    m->frozen_us = p->frozen_us;
     if (r == NULL || strcmp(r->sandbox, s->id.id) != 0)
         return m;
     m->kept_id = r->id;
@@ -255,10 +257,14 @@ create(struct server *s, struct call *c, const ProtobufCMessage *req)
     if (p == NULL)
         return;
     p->keep = m->keep;
-    int rc = m->keep ? store_available(s->store, &e) : 0;
+    const struct while_jobs_run how = {m->stop, m->copy, m->copy_bytes_max, m->copy_ms_max};
+    const bool copies = m->copy && sb->jobs_n > 0;
+    int rc = convert_check_copy(m->copy, m->stop, &e);
+    if (rc == 0 && m->keep)
+        rc = store_available(s->store, &e);
     if (rc == 0)
-        rc = snapshots_create(sb, m->name, m->stop, on_done, p, &p->op, &e);
-    if (rc == 0)
+        rc = snapshots_create(sb, m->name, &how, on_done, p, &p->op, &e);
+    if (rc == 0 && !copies)
         cut_off(p, sb);
     begun(p, rc, &e);
 }

@@ -15,12 +15,12 @@
     LABEL(REFUSAL, "reason", 4)       /* conn.c */                                                 \
     LABEL(TLS, "reason", 4)           /* transport_tls.c */                                        \
     LABEL(LEVEL, "level", 4)          /* enum log_level */                                         \
-    LABEL(STATE, "state", 8)          /* enum sandbox_state */                                     \
+    LABEL(STATE, "state", 9)          /* enum sandbox_state */                                     \
     LABEL(OUTCOME, "outcome", 8)      /* enum outcome */                                           \
     LABEL(LIMIT, "limit", 16)         /* enum limit */                                             \
     LABEL(STATUS, "status", 8)        /* enum code_status */                                       \
     LABEL(TEMPLATE, "template", 32)   /* template.number */                                        \
-    LABEL(OPERATION, "operation", 32) /* enum spawn_op */                                          \
+    LABEL(OPERATION, "operation", 48) /* enum spawn_op */                                          \
     LABEL(KIND, "kind", 128)          /* EventKind of the schema */                                \
     LABEL(CLASS, "class", 16)         /* classes of bpf/emit.h */                                  \
     LABEL(SINK, "sink", 8)            /* events_sink_add() */                                      \
@@ -167,6 +167,12 @@
           "Time that the oldest request in the queue has waited for a sandbox.")                   \
     TIMES(POOL_WAIT, NONE, "stockade_pool_wait_seconds",                                           \
           "Time from a request for a sandbox until it has one, with its limits and network.")      \
+    COUNTER(COPIES, NUMBER, NONE, NONE, "stockade_layer_copies_total",                             \
+            "Layers of files that were copied: for snapshots and forks while jobs ran.")           \
+    COUNTER(COPIED_BYTES, BYTES, NONE, NONE, "stockade_layer_copied_bytes_total",                  \
+            "Bytes that these layers take.")                                                       \
+    COUNTER(COPY_FROZEN, SECONDS, NONE, NONE, "stockade_layer_copy_frozen_seconds_total",          \
+            "Time that sandboxes were frozen for copies of their files.")                          \
     GAUGE(BATCHES, NUMBER, NONE, "stockade_batches", "Batches of jobs that are kept.")             \
     COUNTER(BATCH_RESETS, NUMBER, NONE, NONE, "stockade_batch_resets_total",                       \
             "Sandboxes that were made ready for another job of their batch.")                      \

@@ -9,6 +9,10 @@
 //   keeper --struct keep_answer-> broker        once, when it is done and durable
 //   end of file                                 from the broker: give up, and leave nothing behind
 //
+// COPY is different: the new layer is no folder of the state directory but a file system in memory, which the spawner has made and
+// placed among those of the sandbox, and the keeper runs in the sandbox's cgroup, so that its memory and its CPU time count there.
+// It gets what it copies from the spawner, before the order, on the same socket: one struct keep_source per packet.
+//
 //   STATE_DIR/layers/            root, 0700
 //     HEX/s/, HEX/b/...          a layer: HEX is the BLAKE2b-256 digest of its trees (digest.c)
 //     new-PID/                   being written; without meaning after a crash
@@ -31,7 +35,9 @@
 enum {
     KEEP_BROKER_FD = 3,
     // PUT: the layer's place, a detached mount, read-only; its folders `s`, and `b` to `p` of a writable root, are the layer
+    // COPY: the root of the new layer's file system, empty
     KEEP_SOURCE_FD = 4,
+    KEEP_SOURCES_MAX = 64,
     KEEP_DEPTH_MAX = 4096,
     KEEP_HEX = 2 * SPAWN_DIGEST_BYTES,
     KEEP_BLOCK = 4096,
@@ -48,20 +54,36 @@ enum keep_op {
     KEEP_REMOVE = 3,
     // removes all but the digests in the file that comes with it
     KEEP_SWEEP = 4,
+    // joins the sources in the new layer. RESOURCE_EXHAUSTED (DISK_FULL): it has no room
+    KEEP_COPY = 5,
+};
+
+// The first argument of a keeper that gets COPY, instead of the state directory.
+#define KEEP_FOR_COPY "copy"
+
+// Folders of a source: those of a layer (`s`, `b`...), of a frozen upper file system (`u`, `B`...), or of a frozen disk on which
+// there is no layer yet (`u0`, `u1`..., `shm`).
+enum keep_source_kind { KEEP_SOURCE_LAYER, KEEP_SOURCE_UPPER, KEEP_SOURCE_DISK };
+
+// One source of COPY, the highest first; with the descriptor of its place, and (DISK) one of the sandbox's /dev.
+struct keep_source {
+    uint32_t kind;
+    uint32_t left; // number of packets that follow
 };
 
 struct keep_order {
     uint32_t op;
     uint32_t reserved;
-    uint64_t bytes_max; // PUT; more is RESOURCE_EXHAUSTED (KEPT_BYTES)
+    uint64_t bytes_max; // PUT, COPY; more is RESOURCE_EXHAUSTED (KEPT_BYTES)
     uint8_t digest[SPAWN_DIGEST_BYTES];
 };
 
 struct keep_answer {
     uint32_t ok;
-    uint32_t known;   // PUT: the same layer was there already
-    uint64_t bytes;   // PUT, CHECK: as counted by KEEP_BLOCK and KEEP_ENTRY_BYTES
-    uint64_t entries; // PUT, CHECK
+    uint32_t known; // PUT: the same layer was there already
+    // PUT, CHECK: as counted by KEEP_BLOCK and KEEP_ENTRY_BYTES; COPY: that the file system takes
+    uint64_t bytes;
+    uint64_t entries; // PUT, CHECK; COPY: inodes
     uint64_t removed; // SWEEP: layers
     uint8_t digest[SPAWN_DIGEST_BYTES];
     struct err err;

@@ -2,8 +2,10 @@
 // stockade-keeper: one operation with the layers in the state directory, as root, and exits (keep.h).
 //
 //   stockade-keeper STATE_DIR UID     UID: the first host id of the source's files; descriptors as in keep.h
+//   stockade-keeper copy UID          a layer in memory
 //
 //   open the folder -> confine -> order -> PUT: copy, digest, sync, rename | CHECK | REMOVE | SWEEP -> answer
+//   the new layer -> confine -> sources -> order -> COPY -> answer
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
@@ -14,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include "proto/auto.h"
@@ -27,6 +30,8 @@ struct task {
     uint32_t uid;
     struct keep_order order;
     int list_fd; // SWEEP; -1: none
+    bool copies; // COPY and nothing else
+    struct copy_sources from;
     struct keep_answer answer;
 };
 
@@ -70,11 +75,14 @@ static int
 fill(struct task *t, const char *fresh, struct err *e)
 {
     struct digest d = {0};
-    const struct copy_bounds bounds = {t->uid, t->order.bytes_max};
+    const struct copy_sources from = {1, {{KEEP_SOURCE_LAYER, KEEP_SOURCE_FD, -1}}};
+    const struct copy_bounds bounds = {
+        t->uid, KEEP_ID_BASE, t->order.bytes_max, "state_dir",
+        "free some space on the disk of the state directory, or delete kept snapshots"};
     int auto_close place = openat(t->folder, fresh, FOLDER | O_CLOEXEC);
     if (place < 0)
         return err_sys(e, errno, "open the new layer");
-    int rc = copy_layer(KEEP_SOURCE_FD, place, &bounds, e);
+    int rc = copy_layer(&from, place, &bounds, e);
     if (rc == 0)
         rc = digest_layer(place, &d, e);
     if (rc < 0)
@@ -99,6 +107,44 @@ put(struct task *t, struct err *e)
         rc = fill(t, fresh, e);
     (void)remove_tree(t->folder, fresh, &ignored); // the next sweep does it otherwise
     return rc;
+}
+
+// ---- COPY
+
+// From the spawner, before the order of the broker.
+static int
+get_sources(struct task *t, struct err *e)
+{
+    struct copy_sources *from = &t->from;
+    for (uint32_t left = 1; left > 0;) {
+        struct keep_source packet;
+        int fds[2];
+        struct fdpass m = {&packet, sizeof packet, fds, 2};
+        if (from->n == KEEP_SOURCES_MAX || fdpass_receive(KEEP_BROKER_FD, &m, 0) <= 0 ||
+            m.n != sizeof packet || packet.kind > KEEP_SOURCE_DISK ||
+            m.fds_n != (packet.kind == KEEP_SOURCE_DISK ? 2U : 1U))
+            return err_set(e, ERR_INVALID_ARGUMENT, "a source is invalid");
+        from->of[from->n++] = (struct copy_source){(enum keep_source_kind)packet.kind, fds[0],
+                                                   m.fds_n == 2 ? fds[1] : -1};
+        left = packet.left;
+    }
+    return 0;
+}
+
+static int
+copy(struct task *t, struct err *e)
+{
+    const struct copy_bounds bounds = {t->uid, t->uid, t->order.bytes_max, "disk_bytes",
+                                       "remove files, or raise the limit"};
+    struct statfs fs;
+    int rc = copy_layer(&t->from, KEEP_SOURCE_FD, &bounds, e);
+    if (rc < 0)
+        return rc;
+    if (fstatfs(KEEP_SOURCE_FD, &fs) < 0)
+        return err_sys(e, errno, "look at the copy");
+    t->answer.bytes = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
+    t->answer.entries = fs.f_files - fs.f_ffree;
+    return 0;
 }
 
 // ---- CHECK, REMOVE, SWEEP
@@ -207,6 +253,7 @@ static const struct {
     [KEEP_CHECK] = {check, "check a layer"},
     [KEEP_REMOVE] = {drop_one, "remove a layer"},
     [KEEP_SWEEP] = {sweep, "remove layers that nothing needs"},
+    [KEEP_COPY] = {copy, "copy files"},
 };
 
 static int
@@ -233,7 +280,7 @@ get_order(struct task *t, struct err *e)
     struct fdpass m = {&t->order, sizeof t->order, &t->list_fd, 1};
     int r = fdpass_receive(KEEP_BROKER_FD, &m, 0);
     if (r <= 0 || m.n != sizeof t->order || t->order.op >= sizeof tasks / sizeof tasks[0] ||
-        tasks[t->order.op].work == NULL)
+        tasks[t->order.op].work == NULL || (t->order.op == KEEP_COPY) != t->copies)
         return err_set(e, ERR_INVALID_ARGUMENT, "the order is invalid");
     if (m.fds_n == 0)
         t->list_fd = -1;
@@ -243,11 +290,14 @@ get_order(struct task *t, struct err *e)
 static int
 serve(struct task *t, const char *state_dir, struct err *e)
 {
-    int rc = open_folder(state_dir, e);
+    t->copies = strcmp(state_dir, KEEP_FOR_COPY) == 0;
+    int rc = t->copies ? KEEP_SOURCE_FD : open_folder(state_dir, e);
     if (rc < 0)
         return rc;
     t->folder = rc;
     rc = confine(t->folder, e);
+    if (rc == 0 && t->copies)
+        rc = get_sources(t, e);
     if (rc == 0)
         rc = get_order(t, e);
     if (rc < 0)

@@ -48,14 +48,26 @@ extern const char *const work_parts[];
 // -ENOENT, without e: the layer has no such part.
 int work_open_part(int place, const char *part, struct err *e);
 
-// Writes a copy of the layer in `source` into the empty folder `place`, all its parts. Files of the sandbox whose ids begin at `uid` get ids
-// from KEEP_ID_BASE on. Nothing is synced. RESOURCE_EXHAUSTED: more than bytes_max, or the disk is full (DISK_FULL);
+// What is copied: layers, the highest first, as one.
+struct copy_sources {
+    unsigned n; // at least 1
+    struct copy_source {
+        enum keep_source_kind kind;
+        int fd;     // its place; owned
+        int dev_fd; // KEEP_SOURCE_DISK: the sandbox's /dev, for its owner and mode; owned
+    } of[KEEP_SOURCES_MAX];
+};
+
+// Writes a copy of the layers into the empty folder `place`, all their parts. Ids from from_uid on become those from to_uid on; if these
+// are equal, no id changes. Nothing is synced. RESOURCE_EXHAUSTED: more than bytes_max, or the disk is full (DISK_FULL);
 // FAILED_PRECONDITION: a device (LAYER_DEVICE), or too deep (LAYER_DEEP).
 struct copy_bounds {
-    uint32_t uid;
+    uint32_t from_uid, to_uid;
     uint64_t bytes_max;
+    const char *full_subject, *full_hint; // of DISK_FULL
 };
-int copy_layer(int source, int place, const struct copy_bounds *b, struct err *e);
+int copy_layer(const struct copy_sources *from, int place, const struct copy_bounds *b,
+               struct err *e);
 
 // The digest of a stored layer: of names, kinds, modes, owners, times, attributes, links and contents.
 struct digest {

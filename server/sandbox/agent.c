@@ -83,8 +83,8 @@ on_no_answer(void *cookie)
         finish(a, &e);
         return;
     }
-    bool frozen =
-        s->state == SANDBOX_PAUSING || s->state == SANDBOX_PAUSED || s->state == SANDBOX_RESUMING;
+    bool frozen = s->state == SANDBOX_PAUSING || s->state == SANDBOX_PAUSED ||
+                  s->state == SANDBOX_RESUMING || s->state == SANDBOX_COPYING;
     if (frozen || (a->state == AGENT_ENDING && !sandbox_kills_done(s))) {
         (void)loop_timer_start(loop_of(a), &a->timeout, KILL_MS, on_no_answer, a);
         return;

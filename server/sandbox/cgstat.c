@@ -339,6 +339,24 @@ cgstat_memory_now(const struct cgroup_dirs *dirs)
     return s.v[STAT_MEMORY_PEAK_BYTES];
 }
 
+// The two rows use counters that have nothing to do with memory: they are only places for the sum.
+uint64_t
+cgstat_memory_held(const struct cgroup_dirs *dirs)
+{
+    static const struct stat_row v1[] = {{"memory.stat", "total_inactive_file", 1, SPAWN_FD_MEMORY,
+                                          CGSTAT_KEY, STAT_IO_READS, false},
+                                         {"memory.stat", "total_active_file", 1, SPAWN_FD_MEMORY,
+                                          CGSTAT_KEY, STAT_IO_WRITES, false}};
+    static const struct stat_row v2[] = {
+        {"memory.stat", "inactive_file", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_IO_READS, false},
+        {"memory.stat", "active_file", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_IO_WRITES, false}};
+    struct cgstat s = {0};
+    read_rows(dirs, 0, is_hybrid(dirs) ? v1 : v2, 2, false, &s);
+    const uint64_t all = cgstat_memory_now(dirs);
+    const uint64_t files = s.v[STAT_IO_READS] + s.v[STAT_IO_WRITES];
+    return all > files ? all - files : 0;
+}
+
 uint64_t
 cgstat_pids_denied(const struct cgroup_dirs *dirs, uint32_t job)
 {

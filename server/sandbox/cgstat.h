@@ -73,6 +73,9 @@ uint64_t cgstat_memory_now(const struct cgroup_dirs *dirs);
 // CPU time of a job in nanoseconds; 0: it cannot be read.
 uint64_t cgstat_cpu_ns(const struct cgroup_dirs *dirs, uint32_t job);
 
+// The same without what the kernel could give up at once: pages of files on disks.
+uint64_t cgstat_memory_held(const struct cgroup_dirs *dirs);
+
 // Processes that were refused because of a limit of processes, in a job or with job 0 in the sandbox; 0: it cannot be read.
 // Before Linux 6.11 the kernel counts them in the cgroup that forks, since then where the limit is.
 uint64_t cgstat_pids_denied(const struct cgroup_dirs *dirs, uint32_t job);

@@ -32,6 +32,9 @@ void sandbox_notify(struct sandbox *s, enum sandbox_wait what, const struct err 
 // decreases `pending`. s may be freed when this returns.
 void sandbox_settle(struct sandbox *s);
 
+// copy.c: it is being deleted.
+void sandbox_copy_stop(struct sandbox *s);
+
 // Removes it from the table and the list.
 void sandbox_table_remove(struct sandbox *s);
 

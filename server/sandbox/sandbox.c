@@ -26,8 +26,9 @@ enum { READY_MS = 60 * 1000, REST_MS = 1000, DESTROY_AGAIN_MS = 100 };
 static const unsigned moves[SANDBOX_STATES_N] = {
     [SANDBOX_CREATING] = TO(READY) | TO(DELETING),
     [SANDBOX_READY] = TO(RUNNING) | TO(DELETING),
-    [SANDBOX_RUNNING] = TO(PAUSING) | TO(SWAPPING) | TO(DELETING),
+    [SANDBOX_RUNNING] = TO(PAUSING) | TO(SWAPPING) | TO(COPYING) | TO(DELETING),
     [SANDBOX_SWAPPING] = TO(RUNNING) | TO(DELETING),
+    [SANDBOX_COPYING] = TO(RUNNING) | TO(DELETING),
     [SANDBOX_PAUSING] = TO(PAUSED) | TO(RUNNING) | TO(DELETING),
     [SANDBOX_PAUSED] = TO(RESUMING) | TO(DELETING),
     [SANDBOX_RESUMING] = TO(RUNNING) | TO(PAUSED) | TO(DELETING),
@@ -214,6 +215,7 @@ sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter 
     guest_link_free(s->link);
     s->link = NULL;
     close_network(s);
+    sandbox_copy_stop(s);
     send_destroy(s);
     if (before == SANDBOX_READY)
         s->maker->lost(s->maker_cookie, s);

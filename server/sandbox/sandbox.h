@@ -7,7 +7,8 @@
 //      v                             v                        v        \     /
 //    (freed) <------nothing is left------------------------ DELETING <--------- (from anywhere)
 //
-// and RUNNING <--sandbox_seal, _restore, _inherit, _reset--> SWAPPING, from where it may be deleted, too.
+// and RUNNING <--sandbox_seal, _restore, _inherit, _reset--> SWAPPING, RUNNING <--sandbox_copy--> COPYING, from where it may be
+// deleted, too.
 //
 // READY ones are in the pool and have no owner. A sandbox is freed when the spawner has reported that nothing is left
 // of it and no request about it is pending. Loop thread only.
@@ -42,6 +43,7 @@ struct network;
 struct sandbox;
 struct sandbox_waiter;
 struct sandbox_adoption;
+struct sandbox_copying;
 struct observers;
 struct snapshots_box;
 struct zygote;
@@ -56,6 +58,7 @@ enum sandbox_state {
     SANDBOX_PAUSED,
     SANDBOX_RESUMING,
     SANDBOX_SWAPPING,
+    SANDBOX_COPYING, // frozen, for a copy of its files
     SANDBOX_DELETING,
     SANDBOX_STATES_N,
 };
@@ -195,6 +198,7 @@ struct sandbox {
     bool limits_pending; // at the spawner
     struct limits limits_wanted;
     uint32_t swap_tries;
+    struct sandbox_copying *copying; // of copy.c; NULL: nothing is being copied
     struct sandbox_swap_plan {
         uint32_t op, layer, from_slot, from_generation;
         struct sandbox_adoption *adopt;
@@ -319,6 +323,32 @@ int sandbox_seal(struct sandbox *s, struct sandbox_swap *w, struct err *e);
 int sandbox_restore(struct sandbox *s, uint32_t layer, struct sandbox_swap *w, struct err *e);
 int sandbox_inherit(struct sandbox *s, const struct sandbox *from, uint32_t layer,
                     struct sandbox_swap *w, struct err *e);
+
+// Starts to make a new layer with a copy of others, of which the one that lies lowest lies on `below`; or (from 0) of what it has
+// written since its last layer. For that it is frozen: its jobs stop, and go on after it. Nothing that it shows changes. done is
+// called once, later, also when the sandbox is being deleted by then, unless sandbox_copy_forget() comes before: the copy goes on. The copy
+// counts to the sandbox's limits of disk, inodes and memory, and the work to its CPU time. FAILED_PRECONDITION: it is not RUNNING, or
+// (COPYING) another copy is in progress. RESOURCE_EXHAUSTED: COPY_MEMORY; and in done COPY_BYTES, DISK_FULL, LAYERS.
+// DEADLINE_EXCEEDED (COPY_TIME). After a failure the sandbox is as it was.
+struct sandbox_copied {
+    uint32_t layer; // 0: it failed
+    uint64_t bytes, inodes;
+    uint64_t frozen_ns, copy_ns;
+};
+typedef void sandbox_copy_done(void *cookie, struct sandbox *s, const struct sandbox_copied *r,
+                               const struct err *e);
+struct sandbox_copy {
+    uint32_t from, below;
+    // files on this layer are on the copy from then on, since they are the same; 0: none
+    uint32_t instead;
+    uint64_t bytes; // the copy takes at most these
+    uint32_t inodes;
+    uint32_t ms; // maximum time
+    sandbox_copy_done *done;
+    void *cookie;
+};
+int sandbox_copy(struct sandbox *s, const struct sandbox_copy *want, struct err *e);
+void sandbox_copy_forget(struct sandbox *s);
 
 // A request for two states of its files, for a program inside it that compares them: layers, or 0 for the files of now.
 // Embedded; done is called once, unless sandbox_states_forget() comes before. fds: enum spawn_state_fd, *owned* by the callback;

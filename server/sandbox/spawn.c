@@ -67,6 +67,8 @@ static const struct deadline {
     [SPAWN_ADOPT] = {30, false, true, "adopt"},
     [SPAWN_GRAFT] = {30, false, true, "graft"},
     [SPAWN_STATES] = {30, true, true, "states"},
+    [SPAWN_COPY] = {30, false, true, "copy"},
+    [SPAWN_COPIED] = {30, false, false, "copied"},
     [SPAWN_RESET] = {30, false, true, "reset"},
 };
 _Static_assert(sizeof deadlines / sizeof deadlines[0] <= METRIC_VALUES_OPERATION,

@@ -79,6 +79,10 @@ int spawn_limit(struct spawn *s, uint32_t slot, uint32_t generation,
 int spawn_freeze(struct spawn *s, uint32_t slot, uint32_t generation, bool frozen, spawn_done *done,
                  void *cookie, struct err *e);
 
+// The same for all but a process that copies its files.
+int spawn_still(struct spawn *s, uint32_t slot, uint32_t generation, bool still, spawn_done *done,
+                void *cookie, struct err *e);
+
 // Freezes a sandbox for a moment, or lets it continue: answered before it is done. No effect on a paused sandbox.
 int spawn_hold(struct spawn *s, uint32_t slot, uint32_t generation, bool held, spawn_done *done,
                void *cookie, struct err *e);
@@ -171,6 +175,18 @@ int spawn_adopt(struct spawn *s, uint32_t slot, uint32_t generation, const struc
 // A layer of another sandbox becomes one of this sandbox, on layer `from->below` (ops.h: GRAFT). reply->layer: its number.
 int spawn_graft(struct spawn *s, uint32_t slot, uint32_t generation,
                 const struct spawn_source *from, spawn_done *done, void *cookie, struct err *e);
+
+// A new layer with a copy of layers from `from` down to `below`, or (from 0) of what was written since the last one; and: it is complete
+// (ops.h: COPY, COPIED). reply->layer: its number; fds[0]: the keeper that copies. layers: this one, and the one that it replaces (0: none).
+struct spawn_copy {
+    uint32_t from, below;
+    uint64_t bytes;
+    uint32_t inodes;
+};
+int spawn_copy(struct spawn *s, uint32_t slot, uint32_t generation, const struct spawn_copy *copy,
+               spawn_done *done, void *cookie, struct err *e);
+int spawn_copied(struct spawn *s, uint32_t slot, uint32_t generation, const uint32_t layers[2],
+                 spawn_done *done, void *cookie, struct err *e);
 
 // Two states of the files of a sandbox (ops.h: STATES). fds: as enum spawn_state_fd.
 int spawn_states(struct spawn *s, uint32_t slot, uint32_t generation, const uint32_t layers[2],

@@ -34,6 +34,42 @@ spawn_freeze(struct spawn *s, uint32_t slot, uint32_t generation, bool frozen, s
 }
 
 int
+spawn_still(struct spawn *s, uint32_t slot, uint32_t generation, bool still, spawn_done *done,
+            void *cookie, struct err *e)
+{
+    const struct spawn_request q = {
+        .op = SPAWN_FREEZE, .slot = slot, .generation = generation, .arg = still ? 2 : 0};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
+spawn_copy(struct spawn *s, uint32_t slot, uint32_t generation, const struct spawn_copy *copy,
+           spawn_done *done, void *cookie, struct err *e)
+{
+    const struct spawn_request q = {
+        .op = SPAWN_COPY,
+        .slot = slot,
+        .generation = generation,
+        .arg = copy->from,
+        .other = copy->below,
+        .limits = {.disk_bytes = copy->bytes, .inodes = copy->inodes},
+    };
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
+spawn_copied(struct spawn *s, uint32_t slot, uint32_t generation, const uint32_t layers[2],
+             spawn_done *done, void *cookie, struct err *e)
+{
+    const struct spawn_request q = {.op = SPAWN_COPIED,
+                                    .slot = slot,
+                                    .generation = generation,
+                                    .arg = layers[0],
+                                    .other = layers[1]};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
 spawn_hold(struct spawn *s, uint32_t slot, uint32_t generation, bool held, spawn_done *done,
            void *cookie, struct err *e)
 {

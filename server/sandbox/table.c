@@ -103,6 +103,7 @@ name_states(void)
         [SANDBOX_RUNNING] = "RUNNING",   [SANDBOX_PAUSING] = "PAUSING",
         [SANDBOX_PAUSED] = "PAUSED",     [SANDBOX_RESUMING] = "RESUMING",
         [SANDBOX_SWAPPING] = "SWAPPING", [SANDBOX_DELETING] = "DELETING",
+        [SANDBOX_COPYING] = "COPYING",
     };
     _Static_assert((int)SANDBOX_STATES_N == (int)METRIC_VALUES_STATE, "a value for each state");
     for (uint32_t i = 0; i < SANDBOX_STATES_N; i++)
@@ -301,7 +302,7 @@ sandbox_check_running(const struct sandbox *s, struct err *e)
         [SANDBOX_CREATING] = "being created", [SANDBOX_READY] = "not assigned",
         [SANDBOX_PAUSING] = "being paused",   [SANDBOX_PAUSED] = "paused",
         [SANDBOX_RESUMING] = "being resumed", [SANDBOX_SWAPPING] = "getting another layer of files",
-        [SANDBOX_DELETING] = "being deleted",
+        [SANDBOX_DELETING] = "being deleted", [SANDBOX_COPYING] = "frozen, for a copy of its files",
     };
     if (s->state == SANDBOX_RUNNING)
         return 0;

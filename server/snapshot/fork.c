@@ -31,7 +31,8 @@ struct fork_op {
     uint64_t ttl_ms;
     bool holds; // the parent's layers
     bool failed;
-    struct err e;    // the first failure
+    struct err e; // the first failure
+    struct copied_cost cost;
     fork_done *done; // NULL: nobody waits
     void *cookie;
     struct child child[];
@@ -82,7 +83,8 @@ end(struct fork_op *op)
     if (op->failed || op->done == NULL)
         remove_children(op);
     if (op->done != NULL)
-        op->done(op->cookie, forks, op->failed ? 0 : n, op->failed ? &op->e : NULL);
+        op->done(op->cookie, &(struct fork_result){forks, op->failed ? 0 : n, op->cost},
+                 op->failed ? &op->e : NULL);
     free(op);
 }
 
@@ -200,12 +202,10 @@ begin_children(struct fork_op *op, struct sandbox *parent)
 }
 
 static void
-on_sealed(void *cookie, struct sandbox *s, const struct snapshot *p, const struct err *e)
+begin_on(struct fork_op *op, struct sandbox *s, uint32_t layer, const struct err *e)
 {
-    struct fork_op *op = cookie;
-    (void)p;
-    if (e == NULL && s != NULL && op->done != NULL) {
-        op->layer = s->snapshots->top;
+    if (e == NULL && s != NULL && s->snapshots != NULL && op->done != NULL) {
+        op->layer = layer;
         begin_children(op, s);
         return;
     }
@@ -213,11 +213,37 @@ on_sealed(void *cookie, struct sandbox *s, const struct snapshot *p, const struc
     child_done(op, e);
 }
 
+static void
+on_sealed(void *cookie, struct sandbox *s, const struct snapshot *p, const struct err *e)
+{
+    (void)p;
+    begin_on(cookie, s, s == NULL || s->snapshots == NULL ? 0 : s->snapshots->top, e);
+}
+
+static void
+on_copied(void *cookie, struct sandbox *s, uint32_t layer, const struct copied_cost *cost,
+          const struct err *e)
+{
+    struct fork_op *op = cookie;
+    op->cost = *cost;
+    begin_on(op, s, layer, e);
+}
+
+// The layer with the files of now.
+static int
+begin_parent(struct fork_op *op, struct sandbox *parent, const struct fork_request *q,
+             struct err *e)
+{
+    struct snapshot_op *sealing = NULL;
+    return q->how.copy && parent->jobs_n > 0
+               ? copied_begin(parent, &q->how, on_copied, op, e)
+               : snapshots_seal(parent, q->how.stop, on_sealed, op, &sealing, e);
+}
+
 int
 fork_begin(struct sandbox *parent, struct pool *pool, const struct fork_request *q, fork_done *done,
            void *cookie, struct fork_op **out, struct err *e)
 {
-    struct snapshot_op *sealing = NULL;
     const struct snapshot *p = NULL;
     int r = sandbox_check_running(parent, e);
     if (r == 0 && q->snapshot[0] != '\0' && (p = snapshots_find(parent, q->snapshot, e)) == NULL)
@@ -241,7 +267,7 @@ fork_begin(struct sandbox *parent, struct pool *pool, const struct fork_request 
     }
     *out = op;
     if (p == NULL && q->layer == 0) {
-        r = snapshots_seal(parent, q->stop, on_sealed, op, &sealing, e);
+        r = begin_parent(op, parent, q, e);
         if (r < 0)
             free(op);
         return r;

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "proto/err.h"
+#include "snapshots.h"
 
 struct fork_op;
 struct pool;
@@ -22,15 +23,20 @@ struct sandbox;
 enum { FORKS_MAX = 100 };
 #define FORK_SHARED_BYTES_MAX (UINT64_C(4) << 30)
 
-// With all forks, RUNNING; or the failure, and none is left.
-typedef void fork_done(void *cookie, struct sandbox *const *forks, size_t n, const struct err *e);
+// All forks, RUNNING; or the failure, and none is left.
+struct fork_result {
+    struct sandbox *const *forks;
+    size_t n;
+    struct copied_cost cost; // 0: nothing was copied
+};
+typedef void fork_done(void *cookie, const struct fork_result *r, const struct err *e);
 
 struct fork_request {
-    const char *snapshot; // "": the files of now; then no job may run, unless `stop`
+    const char *snapshot; // "": the files of now; then `how` says what becomes of jobs that run
     uint32_t layer;       // not 0: this layer instead, which the caller keeps
     uint32_t count;       // 1 to FORKS_MAX
-    bool stop;            // cancel the jobs that run first
     uint64_t ttl_ms;      // 0: that of the parent
+    struct while_jobs_run how;
 };
 
 // done is called once, perhaps before this returns, unless fork_cancel() comes before: then the forks are removed again. NOT_FOUND: no such snapshot.

@@ -203,6 +203,27 @@ on_swapped(void *cookie, struct sandbox *s, const struct err *failed)
     op_end(op, s, p, p == NULL && !op->restores && !op->nameless ? &e : NULL);
 }
 
+static void
+on_copied(void *cookie, struct sandbox *s, uint32_t layer, const struct copied_cost *cost,
+          const struct err *failed)
+{
+    struct snapshot_op *op = cookie;
+    struct snapshot *p = NULL;
+    struct err e;
+    if (failed != NULL) {
+        e = *failed;
+        (void)err_wrap(&e, "make a snapshot");
+    } else if (check_new(s, op->name, &e) < 0) {
+        ; // another one was faster
+    } else if ((p = add(s, op->name, layer)) == NULL) {
+        (void)err_sys(&e, ENOMEM, "make a snapshot");
+    } else {
+        p->copied_bytes = cost->bytes;
+        p->frozen_us = cost->frozen_us;
+    }
+    op_end(op, s, p, p == NULL ? &e : NULL);
+}
+
 // ---- its begin
 
 static int
@@ -281,14 +302,33 @@ begin(struct sandbox *s, const struct snapshot_op *like, bool stop, struct snaps
     return r;
 }
 
+static int
+begin_copy(struct sandbox *s, const struct snapshot_op *like, const struct while_jobs_run *how,
+           struct snapshot_op **out, struct err *e)
+{
+    struct snapshot_op *op = malloc(sizeof *op);
+    if (op == NULL)
+        return err_sys(e, ENOMEM, "begin with a snapshot");
+    *op = *like;
+    int r = copied_begin(s, how, on_copied, op, e);
+    if (r < 0)
+        free(op);
+    else
+        *out = op;
+    return r < 0 ? err_wrap(e, "make a snapshot") : 0;
+}
+
 int
-snapshots_create(struct sandbox *s, const char *name, bool stop, snapshot_done *done, void *cookie,
-                 struct snapshot_op **out, struct err *e)
+snapshots_create(struct sandbox *s, const char *name, const struct while_jobs_run *how,
+                 snapshot_done *done, void *cookie, struct snapshot_op **out, struct err *e)
 {
     struct snapshot_op op = {.done = done, .cookie = cookie};
     (void)snprintf(op.name, sizeof op.name, "%s", name);
     int r = check_new(s, name, e);
-    return r < 0 ? r : begin(s, &op, stop, out, e);
+    if (r < 0)
+        return r;
+    return how->copy && s->jobs_n > 0 ? begin_copy(s, &op, how, out, e)
+                                      : begin(s, &op, how->stop, out, e);
 }
 
 int
@@ -313,7 +353,7 @@ snapshots_seal(struct sandbox *s, bool stop, snapshot_done *done, void *cookie,
 void
 snapshot_unwait(struct snapshot_op *op)
 {
-    op->done = NULL;
+    op->done = NULL; // what has begun is completed
 }
 
 int

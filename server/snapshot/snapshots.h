@@ -32,10 +32,27 @@ struct snapshot {
     uint32_t layer;
     uint64_t bytes, inodes;               // of its own layer: what was written since the one below
     uint64_t bytes_in_all, inodes_in_all; // with all layers below
+    uint64_t copied_bytes;                // jobs ran, so it is a copy; 0: it is none
+    uint32_t frozen_us;                   // for the copy
 };
 
 // Once, at the start: snapshots end with their sandboxes.
 void snapshots_observe(struct sandboxes *all);
+
+// What becomes of jobs that run: with neither of the first two, they are a reason to refuse.
+enum { COPY_BYTES_USUAL = 256 << 20, COPY_MS_USUAL = 5000 };
+struct while_jobs_run {
+    bool stop;          // they are cancelled first
+    bool copy;          // they go on, after a copy (copied.c)
+    uint64_t bytes_max; // of the copy; 0: COPY_BYTES_USUAL
+    uint32_t ms_max;    // 0: COPY_MS_USUAL
+};
+
+// Of a copy; 0: nothing was copied.
+struct copied_cost {
+    uint64_t bytes;
+    uint32_t frozen_us;
+};
 
 // An operation in progress, with the one who waits for it.
 struct snapshot_op;
@@ -43,10 +60,10 @@ typedef void snapshot_done(void *cookie, struct sandbox *s, const struct snapsho
                            const struct err *e);
 
 // Starts to make a snapshot of the files of a sandbox, or to restore them. name "": the broker chooses one. With jobs:
-// FAILED_PRECONDITION (JOBS_RUN), unless `stop`: then they are cancelled first. done is called once, unless snapshot_unwait() comes
-// before. ALREADY_EXISTS, RESOURCE_EXHAUSTED (SNAPSHOTS, LAYERS), NOT_FOUND.
-int snapshots_create(struct sandbox *s, const char *name, bool stop, snapshot_done *done,
-                     void *cookie, struct snapshot_op **out, struct err *e);
+// FAILED_PRECONDITION (JOBS_RUN), unless `stop` or `how` say otherwise. done is called once, unless snapshot_unwait() comes
+// before. ALREADY_EXISTS, RESOURCE_EXHAUSTED (SNAPSHOTS, LAYERS), NOT_FOUND; with how->copy those of sandbox_copy().
+int snapshots_create(struct sandbox *s, const char *name, const struct while_jobs_run *how,
+                     snapshot_done *done, void *cookie, struct snapshot_op **out, struct err *e);
 int snapshots_restore(struct sandbox *s, const char *name, bool stop, snapshot_done *done,
                       void *cookie, struct snapshot_op **out, struct err *e);
 

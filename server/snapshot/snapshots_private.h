@@ -42,6 +42,13 @@ struct snapshots_box {
 // Made at first use. NULL: out of memory.
 struct snapshots_box *snapshots_box_of(struct sandbox *s);
 
+// copied.c. Starts a copy of the files of now. done is called once, later. The layer stays at least until `done` returns. Errors as of
+// sandbox_copy().
+typedef void copied_done(void *cookie, struct sandbox *s, uint32_t layer,
+                         const struct copied_cost *cost, const struct err *e);
+int copied_begin(struct sandbox *s, const struct while_jobs_run *how, copied_done *done,
+                 void *cookie, struct err *e);
+
 // Gives a name to a layer that is there. NULL: out of memory. The name is free.
 const struct snapshot *snapshots_name(struct sandbox *s, const char *name, uint32_t layer);
 

@@ -260,14 +260,15 @@ begin_end(struct transaction_begin *b, const struct err *e)
 }
 
 static void
-on_forked(void *cookie, struct sandbox *const *forks, size_t n, const struct err *failed)
+on_forked(void *cookie, const struct fork_result *r, const struct err *failed)
 {
+    struct sandbox *const *forks = r->forks;
     struct transaction_begin *b = cookie;
     struct transaction *t = b->t;
     struct err e;
     if (failed != NULL) {
         e = *failed;
-    } else if (n != 1 || forks[0]->snapshots == NULL) {
+    } else if (r->n != 1 || forks[0]->snapshots == NULL) {
         (void)err_set(&e, ERR_ABORTED, "the fork ended at once");
     } else {
         (void)snprintf(t->id, sizeof t->id, "%s", forks[0]->id.id);

@@ -91,6 +91,17 @@ work_add(struct work *w, const struct work_step *s, size_t most)
         w->omitted++;
 }
 
+struct work *
+work_copy(const struct work *w)
+{
+    struct work *made = w == NULL ? NULL : work_new();
+    for (uint32_t i = 0; made != NULL && i < w->n; i++)
+        work_add(made, &w->step[i], SIZE_MAX);
+    if (made != NULL)
+        made->omitted += w->omitted;
+    return made;
+}
+
 // ---- as a message
 
 static bool

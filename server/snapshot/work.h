@@ -42,6 +42,9 @@ struct work *work_new(void);
 struct work *work_ref(struct work *w);
 void work_unref(struct work *w);
 
+// Another one with the same steps. NULL: out of memory, or w is NULL.
+struct work *work_copy(const struct work *w);
+
 // Copies a step, or counts it if it needs more than `most` bytes.
 void work_add(struct work *w, const struct work_step *s, size_t most);
 

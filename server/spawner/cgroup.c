@@ -244,7 +244,7 @@ make_v2(const struct cgroups *cg, const char *name, struct cgroup_sandbox *s, st
         if (s->guest_fd < 0)
             return err_sys(e, errno, "open the guest's cgroup");
     }
-    return io_write_u64_at(s->fd, "cgroup.max.descendants", CGROUP_JOBS_MAX + 1, e);
+    return io_write_u64_at(s->fd, "cgroup.max.descendants", CGROUP_JOBS_MAX + 2, e);
 }
 
 // The root of the cgroup namespace must be SANDBOX so that nsdelegate confines the sandbox there. A process must have

@@ -7,6 +7,7 @@
 //       guest/                     pid 1 is created here (clone3 CLONE_INTO_CGROUP), nothing is ever migrated. If no
 //                                  controller is enabled below SANDBOX, as on most hybrid hosts, pid 1 is in SANDBOX
 //       job-N/                     made by the guest
+//       copy/                      where its processes are apart: one that copies its files (cgroup_still.c)
 //
 // v2: a holder process enters SANDBOX once, only to make its cgroup namespace. Then the controllers are enabled below
 // it while it is empty, which avoids the host-wide fork lock. v1: a leaf per controller, reused by later sandboxes if
@@ -48,6 +49,18 @@ int cgroup_freeze(int sandbox_fd, bool frozen, struct err *e);
 
 // A value of cgroup.events ("populated", "frozen"): 0, 1, or a negative errno.
 int cgroup_event(int sandbox_fd, const char *key);
+
+// cgroup_still.c. Freezes or thaws all but what copies its files. 1: it is done; 0: not yet, call it again; negative: e.
+int cgroup_still(const struct cgroups *cg, int sandbox_fd, bool frozen, struct err *e);
+
+// Where a process is made that copies its files, so that they are charged to the sandbox. Descriptors are owned; -1: none.
+struct cgroup_copier {
+    int fd;             // for CLONE_INTO_CGROUP
+    int tasks_fd[CG_N]; // v1: it writes itself there
+};
+int cgroup_copier_open(const struct cgroups *cg, const struct cgroup_sandbox *s,
+                       struct cgroup_copier *out, struct err *e);
+void cgroup_copier_close(struct cgroup_copier *c);
 
 // Removes an empty sandbox's cgroups, including those of jobs; returns its leaf for reuse. 0; -EBUSY: not yet, try
 // again; other: e.

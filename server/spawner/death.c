@@ -56,8 +56,10 @@ removal_start(struct spawner *s, struct slot *slot)
 {
     tier_of(s, slot)->kill(slot);
     io_close(&slot->disk_fd);
-    if (slot->layers != NULL)
+    if (slot->layers != NULL) {
         io_close(&slot->layers->upper_fd);
+        io_close(&slot->layers->copy_fd);
+    }
     look_first(slot, REMOVE_MS);
     slot_move(s, slot, SLOT_REMOVING);
     if (slot->pid_fd >= 0) // its end is reported as an event
@@ -120,7 +122,7 @@ void
 freeze_start(struct spawner *s, struct slot *slot, bool freeze)
 {
     struct err e;
-    if (cgroup_freeze(slot->cgroup.fd, freeze, &e) < 0) {
+    if (!slot->still && cgroup_freeze(slot->cgroup.fd, freeze, &e) < 0) {
         answer_err(s, slot->answer, &e);
         slot->answer = NULL;
         return;
@@ -130,11 +132,22 @@ freeze_start(struct spawner *s, struct slot *slot, bool freeze)
     slot_move(s, slot, SLOT_FREEZING);
 }
 
+// 0, 1, or a negative errno.
+static int
+is_frozen(const struct spawner *s, const struct slot *slot)
+{
+    struct err ignored;
+    if (!slot->still)
+        return cgroup_event(slot->cgroup.fd, "frozen");
+    int done = cgroup_still(&s->cgroups, slot->cgroup.fd, slot->freeze, &ignored);
+    return done < 0 ? done : (done == 1) == slot->freeze;
+}
+
 static void
 freeze_look(struct spawner *s, struct slot *slot, uint64_t now_ns)
 {
     struct err e;
-    int frozen = cgroup_event(slot->cgroup.fd, "frozen");
+    int frozen = is_frozen(s, slot);
     if (frozen != (int)slot->freeze && frozen >= 0 && now_ns < slot->deadline_ns) {
         look_later(slot, now_ns);
         return;
@@ -146,7 +159,10 @@ freeze_look(struct spawner *s, struct slot *slot, uint64_t now_ns)
         answer_ok(s, a);
         return;
     }
-    (void)cgroup_freeze(slot->cgroup.fd, false, &e);
+    if (slot->still)
+        (void)cgroup_still(&s->cgroups, slot->cgroup.fd, false, &e);
+    else
+        (void)cgroup_freeze(slot->cgroup.fd, false, &e);
     slot_move(s, slot, SLOT_LIVE);
     (void)err_set(&e, ERR_DEADLINE_EXCEEDED, "sandbox %s does not %s in %d s", slot->name,
                   slot->freeze ? "freeze" : "thaw", FREEZE_MS / 1000);

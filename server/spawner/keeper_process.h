@@ -11,5 +11,9 @@ void keeper_process_keep(struct spawner *s, struct slot *slot, const struct spaw
 // KEEPER: the same without a layer.
 void keeper_process_start(struct spawner *s, struct slot *none, const struct spawn_request *q,
                           struct answer *a);
+// One that copies layers in memory (tree_copy.h), in the cgroup of the slot. *fd: the broker's end of its socket, owned.
+struct tree_copying;
+int keeper_process_copy(struct spawner *s, const struct slot *slot, const struct tree_copying *c,
+                        struct err *e);
 // One has ended: reaps it.
 void keeper_process_ended(struct spawner *s, int pid_fd);

@@ -168,7 +168,8 @@ enum spawn_op {
     SPAWN_CONFIGURE = 0, // the first reply only
     SPAWN_CREATE = 1,    // slot: free. Reply: the slot number, and descriptors (enum spawn_fd)
     SPAWN_LIMIT = 2,     // slot: live, frozen. Applies limits. Any may be raised or lowered
-    // slot: live, frozen. arg 1 freezes, 0 thaws; the reply comes when that is complete
+    // slot: live, frozen. arg 1 freezes, 0 thaws; the reply comes when that is complete. 2 freezes all but a process that copies
+    // its files (COPY)
     SPAWN_FREEZE = 3,
     SPAWN_KILL_JOB = 4, // slot: live, frozen. arg: job number. Kills all of job-N, if it exists
     // slot: live, frozen. Kills, waits until empty, unmounts, removes; then replies. arg 1: no process in it could make a socket
@@ -235,6 +236,15 @@ enum spawn_op {
     // has its number. What it holds counts to the slot's limits. Nothing else changes: a RESTORE shows its files. NOT_FOUND: no such
     // layer or sandbox; RESOURCE_EXHAUSTED: LAYERS, or DISK_FULL: it does not fit. After a failure all is as before.
     SPAWN_GRAFT = 29,
+    // slot: live, frozen. A new layer on layer `other` (0: on the root), with a copy of its layers from arg down to that one; or (arg 0) of
+    // what was written since the last one, for which FREEZE 2 must be in force. limits: disk_bytes, inodes: at most. The reply has the
+    // new layer's number, and a keeper that waits for the order to copy (keeper/keep.h): one descriptor, the broker's end of its
+    // socket. Nothing that is shown changes. FAILED_PRECONDITION: another copy is in progress. RESOURCE_EXHAUSTED: LAYERS, KEEPERS,
+    // COPY_BYTES, DISK_FULL. After a failure of the keeper the broker drops the layer.
+    SPAWN_COPY = 30,
+    // slot: live, frozen. arg: that layer is complete. other: files on this layer, which has the same ones as the copy, are files on
+    // the copy from now on; 0: none. NOT_FOUND: it is not being copied
+    SPAWN_COPIED = 31,
 };
 
 // Descriptors of a STATES reply, O_PATH, of read-only mounts that no path leads to. What differs between the two states exists in
@@ -307,10 +317,10 @@ struct spawn_request {
     uint32_t arg;                        // see enum spawn_op; CREATE: root number; others: 0
     uint32_t from_slot, from_generation; // INHERIT, GRAFT; others: 0
     uint32_t read_only;                  // MOUNT: 0 or 1; others: 0
-    uint32_t other;                      // STATES, GRAFT: the second layer; others: 0
+    uint32_t other;                      // STATES, GRAFT, COPY, COPIED: the second layer; others: 0
     uint8_t id[16]; // CREATE: the sandbox's id; its hex form names its cgroup. DISK_*: of a disk
     uint8_t digest[SPAWN_DIGEST_BYTES]; // ADOPT; others: ignored
-    struct spawn_limits limits;         // CREATE, LIMIT, DISK_MAKE
+    struct spawn_limits limits;         // CREATE, LIMIT, DISK_MAKE, COPY
     char at[SPAWN_AT_MAX];              // MOUNT: absolute, inside the sandbox; others: ""
 };
 

@@ -23,6 +23,7 @@
 #include "reader_process.h"
 #include "relay_process.h"
 #include "spawner.h"
+#include "tree_copy.h"
 
 enum { REQUESTS_PER_TURN = 32 };
 
@@ -79,9 +80,8 @@ static int
 resize(const struct spawner *s, const struct slot *slot, const struct spawn_limits *l,
        struct err *e)
 {
-    uint64_t bytes;
-    uint32_t inodes;
-    if (slot->layers == NULL || slot->layers->upper == 0)
+    const struct tree_place p = {slot->pid_fd, slot->disk_fd, slot->layers};
+    if (slot->layers == NULL)
         return tree_resize(s->tree, slot->disk_fd, l->disk_bytes, l->inodes, e);
     if (!tree_layers_fit(slot->layers, l->disk_bytes, l->inodes)) {
         int r = err_set(e, ERR_FAILED_PRECONDITION,
@@ -89,8 +89,7 @@ resize(const struct spawner *s, const struct slot *slot, const struct spawn_limi
         err_detail(e, "DISK_IN_USE", "disk_bytes", "delete snapshots, then lower the limit");
         return r;
     }
-    tree_layers_room(slot->layers, l->disk_bytes, l->inodes, &bytes, &inodes);
-    return tree_resize(s->tree, slot->layers->upper_fd, bytes, inodes, e);
+    return tree_fit_upper(s->tree, &p, l->disk_bytes, l->inodes, e);
 }
 
 static void
@@ -119,12 +118,14 @@ handle_limit(struct spawner *s, struct slot *slot, const struct spawn_request *q
 static void
 handle_freeze(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
 {
-    if (q->arg == (slot->state == SLOT_FROZEN)) {
+    if ((q->arg != 0) == (slot->state == SLOT_FROZEN)) {
         answer_ok(s, a);
         return;
     }
     slot->answer = a;
-    freeze_start(s, slot, q->arg == 1);
+    if (slot->state == SLOT_LIVE)
+        slot->still = q->arg == 2;
+    freeze_start(s, slot, q->arg != 0);
 }
 
 // This is not a state of the slot: a later freeze or thaw overrides it.
@@ -198,7 +199,7 @@ static const struct op_row {
 } op_rows[] = {
     [SPAWN_CREATE] = {"CREATE", handle_create, 0, 0, SPAWN_ROOTS_MAX - 1, true},
     [SPAWN_LIMIT] = {"LIMIT", handle_limit, IN_HANDED_OUT, 0, 0, true},
-    [SPAWN_FREEZE] = {"FREEZE", handle_freeze, IN(SLOT_LIVE) | IN(SLOT_FROZEN), 0, 1, false},
+    [SPAWN_FREEZE] = {"FREEZE", handle_freeze, IN(SLOT_LIVE) | IN(SLOT_FROZEN), 0, 2, false},
     [SPAWN_KILL_JOB] = {"KILL_JOB", handle_kill_job, IN_HANDED_OUT, 0, UINT32_MAX, false},
     [SPAWN_DESTROY] = {"DESTROY", handle_destroy, IN_HANDED_OUT, 0, 1, false},
     [SPAWN_NET_OPEN] = {"NET_OPEN", netns_open, IN_HANDED_OUT, 0, 0, false},
@@ -224,6 +225,9 @@ static const struct op_row {
     [SPAWN_ADOPT] = {"ADOPT", swap_adopt, IN(SLOT_LIVE), 0, TREE_NUMBERS, false},
     [SPAWN_GRAFT] = {"GRAFT", swap_adopt, IN(SLOT_LIVE), 1, TREE_NUMBERS, false},
     [SPAWN_STATES] = {"STATES", states_handle, IN(SLOT_LIVE), 0, TREE_NUMBERS, false},
+    [SPAWN_COPY] = {"COPY", copy_handle, IN(SLOT_LIVE) | IN(SLOT_FROZEN), 0, TREE_NUMBERS, false},
+    [SPAWN_COPIED] = {"COPIED", copy_done, IN(SLOT_LIVE) | IN(SLOT_FREEZING) | IN(SLOT_FROZEN), 1,
+                      TREE_NUMBERS, false},
     [SPAWN_UNROOT] = {"UNROOT", handle_unroot, 0, 0, SPAWN_ROOTS_MAX - 1, false},
 };
 enum { OPS_N = sizeof op_rows / sizeof op_rows[0] };
@@ -238,9 +242,10 @@ check_form(struct spawner *s, const struct spawn_request *q)
     if (q->op == SPAWN_MOUNT ? q->read_only > 1 || memchr(q->at, '\0', sizeof q->at) == NULL
                              : q->read_only != 0 || q->at[0] != '\0')
         broker_broken(s, "%s: a path or a flag that it does not have", row->name);
-    if (q->op == SPAWN_DISK_MAKE && !config_disk_ok(&q->limits))
+    if ((q->op == SPAWN_DISK_MAKE || q->op == SPAWN_COPY) && !config_disk_ok(&q->limits))
         broker_broken(s, "%s: a limit is 0 or beyond its maximum", row->name);
-    const bool two = q->op == SPAWN_STATES || q->op == SPAWN_GRAFT;
+    const bool two = q->op == SPAWN_STATES || q->op == SPAWN_GRAFT || q->op == SPAWN_COPY ||
+                     q->op == SPAWN_COPIED;
     if (q->other > (two ? (uint32_t)TREE_NUMBERS : 0))
         broker_broken(s, "%s: a second layer %u", row->name, q->other);
     if (q->arg < row->arg_min || q->arg > row->arg_max)

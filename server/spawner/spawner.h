@@ -8,7 +8,7 @@
 //   tier.h, tier_process.c  kinds of sandboxes
 //   swap.c      SEAL, RESTORE, INHERIT, ADOPT, GRAFT, DROP    reset.c   RESET    disk.h, disk_process.h  DISK_MAKE to MOUNT
 //   relay_process.c  RELAY               reader_process.c  READ, and the reader's ROOT
-//   keeper_process.c KEEP, KEEPER
+//   keeper_process.c KEEP, KEEPER        copy.c    COPY, COPIED
 #pragma once
 
 #include <stdbool.h>
@@ -81,6 +81,7 @@ struct slot {
     uint64_t poll_ns;  // time of the next poll; SLOT_FREEZING, SLOT_REMOVING
     uint64_t pause_ns; // the interval after that
     bool freeze;       // SLOT_FREEZING: freeze or thaw
+    bool still;        // it is frozen for a copy of its files (cgroup_still())
     // In one of: the free list, the queue of births, the list of polled slots.
     struct slot *next;
     struct slot *previous;
@@ -235,6 +236,14 @@ void swap_disk_close(struct spawner *s, struct slot *none, const struct spawn_re
                      struct answer *a);
 void swap_mount(struct spawner *s, struct slot *slot, const struct spawn_request *q,
                 struct answer *a);
+
+// copy.c
+
+// COPY, COPIED.
+void copy_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q,
+                 struct answer *a);
+void copy_done(struct spawner *s, struct slot *slot, const struct spawn_request *q,
+               struct answer *a);
 
 // reset.c
 

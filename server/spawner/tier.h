@@ -8,6 +8,8 @@
 
 #include "spawner.h"
 
+struct tree_copying;
+
 struct tier {
     const char *name;
 
@@ -32,6 +34,12 @@ struct tier {
     // KEEP: a detached mount of one of its layers (tree_swap.h), *owned*; *uid is the first host id of its files.
     int (*open_layer)(struct spawner *s, struct slot *slot, uint32_t layer, uint32_t *uid,
                       struct err *e);
+
+    // COPY: a new layer, to be filled by a keeper (tree_copy.h); COPIED: it is complete.
+    int (*copy)(struct spawner *s, struct slot *slot, const struct spawn_request *q,
+                struct tree_copying *out, struct err *e);
+    int (*copied)(struct spawner *s, struct slot *slot, const struct spawn_request *q,
+                  struct err *e);
 
     // ADOPT, GRAFT: a layer of the state directory, or of another sandbox, becomes one of its own.
     int (*adopt)(struct spawner *s, struct slot *slot, const struct spawn_request *q,

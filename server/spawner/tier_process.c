@@ -18,6 +18,7 @@
 #include "holder.h"
 #include "io.h"
 #include "tier.h"
+#include "tree_copy.h"
 #include "tree_states.h"
 
 static int
@@ -252,6 +253,61 @@ process_open_layer(struct spawner *s, struct slot *slot, uint32_t layer, uint32_
     return fd;
 }
 
+static struct tree_copy
+copy_of(const struct slot *slot, const struct spawn_request *q)
+{
+    return (struct tree_copy){.of = place_of(slot),
+                              .root = slot->root,
+                              .from = q->arg,
+                              .below = q->other,
+                              .uid = slot->uid,
+                              .bytes = q->limits.disk_bytes,
+                              .inodes = q->limits.inodes,
+                              .disk_bytes = slot->limits.disk_bytes,
+                              .disk_inodes = slot->limits.inodes};
+}
+
+static int
+check_copy(const struct slot *slot, const struct spawn_request *q, struct err *e)
+{
+    if (slot->pid_fd < 0)
+        return err_set(e, ERR_FAILED_PRECONDITION, "its guest has ended");
+    if (q->arg == 0 && (slot->state != SLOT_FROZEN || !slot->still))
+        return err_set(e, ERR_FAILED_PRECONDITION, "it is not frozen");
+    if (slot->layers != NULL && slot->layers->recycled)
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "a batch recycles it, so its files are not kept");
+    if (slot->layers == NULL || slot->layers->copy == 0)
+        return 0;
+    int r = err_set(e, ERR_FAILED_PRECONDITION, "its files are being copied already");
+    err_detail(e, "COPYING", slot->name, "try again");
+    return r;
+}
+
+static int
+process_copy(struct spawner *s, struct slot *slot, const struct spawn_request *q,
+             struct tree_copying *out, struct err *e)
+{
+    int helper_fd = -1;
+    int r = check_copy(slot, q, e);
+    if (r == 0 && slot->layers == NULL && (slot->layers = tree_layers_new()) == NULL)
+        r = err_sys(e, ENOMEM, "begin the layers");
+    if (r < 0)
+        return r;
+    const struct tree_copy plan = copy_of(slot, q);
+    r = tree_copy(s->tree, &plan, out, &helper_fd, e);
+    swap_watch_helper(s, helper_fd);
+    return r;
+}
+
+static int
+process_copied(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct err *e)
+{
+    const struct tree_copy plan = copy_of(slot, q);
+    return slot->layers == NULL ? err_set(e, ERR_NOT_FOUND, "the sandbox has no layers")
+                                : tree_copied(s->tree, &plan, q->arg, q->other, e);
+}
+
 static int
 adopt_kept(struct spawner *s, struct slot *slot, const struct spawn_request *q, uint32_t *layer,
            struct err *e)
@@ -378,8 +434,9 @@ process_remove(struct spawner *s, struct slot *slot, struct err *e)
 
 const struct tier tier_table[SPAWN_TIERS_N] = {
     [SPAWN_TIER_PROCESS] = {"process", process_make, tree_enter, process_figures, process_swap,
-                            process_open_layer, process_adopt, process_drop, process_mount,
-                            process_states, process_kill, process_remove},
+                            process_open_layer, process_copy, process_copied, process_adopt,
+                            process_drop, process_mount, process_states, process_kill,
+                            process_remove},
 };
 
 const struct tier *

@@ -7,6 +7,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include "io.h"
 #include "tree_helper.h"
 #include "tree_swap.h"
 
@@ -50,5 +51,9 @@ tree_drop_layer(const struct tree_place *p, uint32_t layer, int *helper_fd, stru
     int rc = tree_helper_run(helper, &d, helper_fd, e);
     if (rc == 0)
         p->layers->sealed[layer] = (struct tree_sealed){0};
+    if (rc == 0 && p->layers->copy == layer) {
+        p->layers->copy = 0;
+        io_close(&p->layers->copy_fd);
+    }
     return rc;
 }

@@ -17,7 +17,7 @@ tree_layers_new(void)
 {
     struct tree_layers *l = calloc(1, sizeof *l);
     if (l != NULL)
-        l->upper_fd = -1;
+        l->upper_fd = l->copy_fd = -1;
     return l;
 }
 
@@ -27,6 +27,7 @@ tree_layers_free(struct tree_layers *l)
     if (l == NULL)
         return;
     io_close(&l->upper_fd);
+    io_close(&l->copy_fd);
     free(l);
 }
 

@@ -52,6 +52,8 @@ struct tree_layers {
     uint32_t top;   // the layer right below the upper one
     uint32_t upper; // number of the upper file system; 0: it is still u0 of the disk
     int upper_fd;   // owned: its root, O_PATH
+    uint32_t copy;  // the layer that is being copied (tree_copy.c); 0: none
+    int copy_fd;    // owned: its root, O_PATH; -1: none
     bool placed;    // the root's own lower layers are where overlay finds them
     bool recycled;  // the upper layer is FRESH: /dev/shm is no part of it, so it cannot be sealed
 };

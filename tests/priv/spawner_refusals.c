@@ -203,7 +203,7 @@ invalid_requests_end_the_spawner_and_every_sandbox(void **state)
         {"generation to come", destroy},
         {"a flag that it does not have", destroy},
         {"argument of destroy", destroy},
-        {"freeze by 2", destroy},
+        {"freeze by 3", destroy},
         {"root out of range", create},
         {"no memory", create},
         {"too much memory", create},
@@ -236,9 +236,13 @@ invalid_requests_end_the_spawner_and_every_sandbox(void **state)
         {"a graft on a layer out of range", destroy},
         {"a graft of no layer", destroy},
         {"a graft from a slot out of range", destroy},
+        {"a copy of no bytes", destroy},
+        {"a copy of a layer out of range", destroy},
+        {"a copy on a layer out of range", destroy},
+        {"no layer that is complete", destroy},
     };
     rows[0].q.op = SPAWN_CONFIGURE;
-    rows[1].q.op = SPAWN_GRAFT + 1;
+    rows[1].q.op = SPAWN_COPIED + 1;
     rows[2].q.op = UINT32_MAX;
     rows[3].q.slot = UINT32_MAX;
     rows[4].q.slot = 5;
@@ -247,7 +251,7 @@ invalid_requests_end_the_spawner_and_every_sandbox(void **state)
     rows[7].q.read_only = 1;
     rows[8].q.arg = 2;
     rows[9].q.op = SPAWN_FREEZE;
-    rows[9].q.arg = 2;
+    rows[9].q.arg = 3;
     rows[10].q.arg = SPAWN_ROOTS_MAX;
     rows[11].q.limits.memory_bytes = 0;
     rows[12].q.limits.memory_bytes = UINT64_MAX;
@@ -293,6 +297,11 @@ invalid_requests_end_the_spawner_and_every_sandbox(void **state)
     rows[39].q.arg = rows[41].q.arg = 1;
     rows[39].q.other = TREE_NUMBERS + 1;
     rows[41].q.from_slot = UINT32_MAX;
+    rows[42].q.op = rows[43].q.op = rows[44].q.op = SPAWN_COPY;
+    rows[42].q.limits.inodes = 1;
+    rows[43].q.limits = rows[44].q.limits = create.limits;
+    rows[43].q.arg = rows[44].q.other = TREE_NUMBERS + 1;
+    rows[45].q.op = SPAWN_COPIED;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_ends(rows[i].what, &rows[i].q, sizeof rows[i].q, -1, &like);
     char large[sizeof destroy + 1] = {0};

@@ -52,7 +52,7 @@ export type { Bill, Figure, LimitHit, Outcome } from "./result.js";
 export { Sandbox } from "./sandbox.js";
 export type { CreateOptions } from "./sandbox.js";
 export type { ProcessInfo, SandboxInfo, SleepInfo } from "./described.js";
-export type { Change, ChangedFile, SnapshotInfo } from "./snapshots.js";
+export type { Change, ChangedFile, CopyOptions, SnapshotInfo } from "./snapshots.js";
 export { Transaction } from "./transactions.js";
 export type { TransactionInfo, TransactionOutcome, TransactionPolicy } from "./transactions.js";
 export { deleteTemplate, templates } from "./templates.js";

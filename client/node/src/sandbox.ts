@@ -38,8 +38,8 @@ import type { Network, NetworkPolicy } from "./network.js";
 import { Process, splitStdin } from "./process.js";
 import { RunResult } from "./result.js";
 import { SnapshotService } from "./gen/stockade/v1/snapshot_service_pb.js";
-import { changesOf, patchOf, pathBytes, snapshotInfo, snapshotsOf } from "./snapshots.js";
-import type { Change, SnapshotInfo } from "./snapshots.js";
+import { changesOf, COPY_OPTIONS, copyOf, patchOf, pathBytes, snapshotInfo, snapshotsOf } from "./snapshots.js";
+import type { Change, CopyOptions, SnapshotInfo } from "./snapshots.js";
 import { policyNumber, Transaction, transactionInfo, transactionsOf } from "./transactions.js";
 import type { TransactionInfo } from "./transactions.js";
 import { TransactionService } from "./gen/stockade/v1/transaction_service_pb.js";
@@ -314,19 +314,22 @@ export class Sandbox implements AsyncDisposable {
   /**
    * Makes sandboxes that begin with its files, of now or of `snapshot`; none sees what another one writes. `count`: 1
    * to 100, all are made, or none. `stop`: cancel the jobs that run in it first; without a snapshot there must be none.
+   * `copy`, `copyMax`, `copyTime`: jobs may run, as of `snapshot`.
    * The forks have its template, limits, labels and network policy. Rejects with FailedPreconditionError,
    * NotFoundError and ResourceExhaustedError.
    */
   async fork(
-    options: { count?: number; snapshot?: string; stop?: boolean; ttl?: Duration } & CallControl = {},
+    options: { count?: number; snapshot?: string; stop?: boolean; ttl?: Duration } & CopyOptions & CallControl = {},
   ): Promise<Sandbox[]> {
-    knownOptions(options, { ...OPTIONS.control, count: true, snapshot: true, stop: true, ttl: true });
+    const names = { ...OPTIONS.control, ...COPY_OPTIONS, count: true, snapshot: true, stop: true, ttl: true } as const;
+    knownOptions(options, names);
     const request = {
       id: this.id,
       count: options.count ?? 1,
       snapshot: options.snapshot ?? "",
       stop: options.stop ?? false,
       ttlMs: lifetimeMs(options.ttl),
+      ...copyOf(options),
     };
     const { sandboxes } = await this.#client.unary(SandboxService.method.fork, request, controlOf(options));
     return sandboxes.map((message) => new Sandbox(this.#client, sandboxInfo(message)));
@@ -353,19 +356,23 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Keeps the state of its files: /home/agent, /tmp, /var/tmp, /dev/shm. Nothing is copied. Without a name the broker
+   * Keeps the state of its files: /home/agent, /tmp, /var/tmp, /dev/shm. Without a name the broker
    * chooses one. `stop`: cancel the jobs that run in it first; otherwise there must be none. `keep`: write it to the
    * broker's disk, so that it outlasts the sandbox and the broker; otherwise it ends with its sandbox. It does not hold
    * what `notIncluded` lists. Rejects with FailedPreconditionError (jobs run, or it is paused), AlreadyExistsError,
-   * ResourceExhaustedError (too many snapshots; with `keep`: the quota is used up, or the disk is full).
+   * ResourceExhaustedError (too many snapshots; with `keep`: the quota is used up, or the disk is full; with `copy`:
+   * too much to copy, or no room for it in the sandbox), DeadlineExceededError (`copyTime`).
    */
-  async snapshot(options: { name?: string; stop?: boolean; keep?: boolean } & CallControl = {}): Promise<SnapshotInfo> {
-    knownOptions(options, { ...OPTIONS.control, name: true, stop: true, keep: true });
+  async snapshot(
+    options: { name?: string; stop?: boolean; keep?: boolean } & CopyOptions & CallControl = {},
+  ): Promise<SnapshotInfo> {
+    knownOptions(options, { ...OPTIONS.control, ...COPY_OPTIONS, name: true, stop: true, keep: true });
     const request = {
       sandbox: this.id,
       name: options.name ?? "",
       stop: options.stop ?? false,
       keep: options.keep ?? false,
+      ...copyOf(options),
     };
     const made = await this.#client.unary(SnapshotService.method.create, request, controlOf(options));
     return snapshotInfo(made.snapshot);

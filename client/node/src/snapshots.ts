@@ -9,6 +9,8 @@ import type {
   Change as ChangeMessage,
   Snapshot as SnapshotMessage,
 } from "./gen/stockade/v1/snapshot_service_pb.js";
+import { badArgument, wholeMilliseconds } from "./units.js";
+import type { Duration } from "./units.js";
 
 /** A state of the files of a sandbox. */
 export interface SnapshotInfo {
@@ -32,6 +34,35 @@ export interface SnapshotInfo {
   keptId: string;
   /** Of a kept one: the template of its sandbox. */
   template: string;
+  /** Jobs ran when it was made, so its own files are a copy of this size; 0: nothing was copied. */
+  copiedBytes: number;
+  /** Milliseconds for which the sandbox was frozen for the copy. */
+  frozenMs: number;
+}
+
+/** What may be copied while jobs run. */
+export interface CopyOptions {
+  /** Jobs may run: they are frozen, what was written since the last snapshot is copied, and they go on. */
+  copy?: boolean;
+  /** With `copy`: refuse to copy more bytes; default: 256 MiB. */
+  copyMax?: number;
+  /** With `copy`: give up after this time; default: 5 seconds. */
+  copyTime?: Duration;
+}
+
+/** The names of {@link CopyOptions}. */
+export const COPY_OPTIONS = { copy: true, copyMax: true, copyTime: true } as const;
+
+/** The fields of a request. */
+export function copyOf(options: CopyOptions): { copy: boolean; copyBytesMax: bigint; copyMsMax: number } {
+  if (options.copy !== true && (options.copyMax !== undefined || options.copyTime !== undefined)) {
+    throw badArgument("copyMax", "copyMax and copyTime need copy");
+  }
+  return {
+    copy: options.copy ?? false,
+    copyBytesMax: BigInt(options.copyMax ?? 0),
+    copyMsMax: options.copyTime === undefined ? 0 : wholeMilliseconds(options.copyTime, "copyTime"),
+  };
 }
 
 /** What a message says about a snapshot. */
@@ -48,6 +79,8 @@ export function snapshotInfo(message: SnapshotMessage | undefined): SnapshotInfo
     operationsEnded: message?.operationsEnded ?? 0,
     keptId: message?.keptId ?? "",
     template: message?.template ?? "",
+    copiedBytes: Number(message?.copiedBytes ?? 0n),
+    frozenMs: Number(message?.frozenUs ?? 0n) / 1000,
   };
 }
 

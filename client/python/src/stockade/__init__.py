@@ -68,10 +68,11 @@ from stockade.requests import (
     VolumeInfo,
 )
 from stockade.result import Bill, Figure, LimitHit, Outcome, Result, Scope, Source
-from stockade.sandbox import Sandbox, Transaction, run, start
+from stockade.sandbox import Sandbox, run, start
 from stockade.stubs import Schema, Stub
 from stockade.telemetry import EventStream
 from stockade.tls import TLS
+from stockade.transaction import Transaction
 from stockade.volumes import Volume
 
 __version__ = "0.1.0"

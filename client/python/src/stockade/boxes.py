@@ -13,7 +13,7 @@ from stockade.errors import AlreadyExists, NotFound, ResourceExhausted, Stockade
 from stockade.events import Collector
 from stockade.filing import change, path_bytes
 from stockade.jobs import Job
-from stockade.limits import Seconds, lifetime_ms, named
+from stockade.limits import Seconds, lifetime_ms, named, to_ms
 from stockade.network import PORT_MAX
 from stockade.v1 import (
     process_service_pb2,
@@ -45,6 +45,27 @@ async def sandboxes(
     async for page in client._pages(methods.LIST, request):
         for message in page.sandboxes:
             yield requests.sandbox_info(message)
+
+
+# ``copy``, ``copy_max``, ``copy_time`` of a snapshot or a fork.
+Copying = tuple[bool, Optional[int], Optional[Seconds]]
+
+
+def allow_copy(
+    request: Union[
+        sandbox_service_pb2.SandboxServiceForkRequest,
+        snapshot_service_pb2.SnapshotServiceCreateRequest,
+    ],
+    copy: bool,
+    most: Optional[int],
+    time: Optional[Seconds],
+) -> None:
+    """Set what may be copied while jobs run."""
+    if not copy and (most is not None or time is not None):
+        raise ValueError("copy_max and copy_time need copy=True")
+    request.copy = copy
+    request.copy_bytes_max = most or 0
+    request.copy_ms_max = 0 if time is None else named("copy_time", to_ms, time)
 
 
 async def kept_snapshots(client: Caller) -> AsyncIterator[SnapshotInfo]:
@@ -207,18 +228,27 @@ class Box:
         )
 
     async def _fork(
-        self, count: int, snapshot: Optional[str], stop: bool, ttl: Optional[Seconds]
+        self,
+        count: int,
+        snapshot: Optional[str],
+        stop: bool,
+        ttl: Optional[Seconds],
+        copy: Copying,
     ) -> list[SandboxInfo]:
         request = sandbox_service_pb2.SandboxServiceForkRequest(
             id=self.id, count=count, snapshot=snapshot or "", stop=stop, ttl_ms=lifetime_ms(ttl)
         )
+        allow_copy(request, *copy)
         response = await self._client._call(methods.FORK, request)
         return [requests.sandbox_info(message) for message in response.sandboxes]
 
-    async def _snapshot(self, name: Optional[str], stop: bool, keep: bool) -> SnapshotInfo:
+    async def _snapshot(
+        self, name: Optional[str], stop: bool, keep: bool, copy: Copying
+    ) -> SnapshotInfo:
         request = snapshot_service_pb2.SnapshotServiceCreateRequest(
             sandbox=self.id, name=name or "", stop=stop, keep=keep
         )
+        allow_copy(request, *copy)
         response = await self._client._call(methods.CREATE_SNAPSHOT, request)
         return requests.snapshot_info(response.snapshot)
 

@@ -150,6 +150,10 @@ class SnapshotInfo:
     kept_id: str = ""
     #: Of a kept one: the template of its sandbox.
     template: str = ""
+    #: Jobs ran when it was made, so its own files are a copy of this size; 0: nothing was copied.
+    copied_bytes: int = 0
+    #: Seconds for which the sandbox was frozen for the copy.
+    frozen: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -261,6 +265,8 @@ def snapshot_info(message: snapshot_service_pb2.Snapshot) -> SnapshotInfo:
         operations_ended=message.operations_ended,
         kept_id=message.kept_id,
         template=message.template,
+        copied_bytes=message.copied_bytes,
+        frozen=message.frozen_us / 1e6,
     )
 
 

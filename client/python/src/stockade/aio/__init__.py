@@ -13,8 +13,9 @@ from stockade.aio.client import Client, MessageStream, default_client, info
 from stockade.aio.context import Context, run_code
 from stockade.aio.forward import Forward
 from stockade.aio.process import Process
-from stockade.aio.sandbox import Sandbox, Transaction, run, start
+from stockade.aio.sandbox import Sandbox, run, start
 from stockade.aio.telemetry import EventStream
+from stockade.aio.transaction import Transaction
 from stockade.aio.volumes import Volume
 
 __all__ = [

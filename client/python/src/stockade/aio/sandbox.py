@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import TYPE_CHECKING, Any, Callable, Optional, Union
+from typing import TYPE_CHECKING, Callable, Optional, Union
 
 from stockade import methods, requests
 from stockade.aio.client import Client, chosen
@@ -12,8 +11,9 @@ from stockade.aio.context import Context
 from stockade.aio.files import Files
 from stockade.aio.forward import Forward
 from stockade.aio.process import Process
+from stockade.aio.transaction import Transaction
 from stockade.boxes import Box, ask, delete_kept_snapshot, kept_snapshots, one_shot, sandboxes
-from stockade.changing import Changing, begin, policy_number, transactions
+from stockade.changing import begin, policy_number, transactions
 from stockade.code import Collector as CodeCollector
 from stockade.code import (
     TextCallback,
@@ -358,6 +358,9 @@ class Sandbox(Box):
         *,
         snapshot: Optional[str] = None,
         stop: bool = False,
+        copy: bool = False,
+        copy_max: Optional[int] = None,
+        copy_time: Optional[Seconds] = None,
         ttl: Optional[Seconds] = None,
     ) -> builtins.list[Sandbox]:
         """Make sandboxes that begin with its files. None sees what another one writes.
@@ -365,12 +368,13 @@ class Sandbox(Box):
         ``count``     1 to 100: all are made, or none
         ``snapshot``  begin with the files of this snapshot; None: with those of now
         ``stop``      cancel the jobs that run in it first; without a snapshot there must be none
+        ``copy``      jobs may run: see ``snapshot``, also for ``copy_max`` and ``copy_time``
         ``ttl``       time to live of the forks; None: that of this sandbox
 
         They have the template, limits, labels and network policy of this sandbox. Raises
         ``FailedPrecondition``, ``NotFound``, ``ResourceExhausted``.
         """
-        made = await self._fork(count, snapshot, stop, ttl)
+        made = await self._fork(count, snapshot, stop, ttl, (copy, copy_max, copy_time))
         return [Sandbox(self._client, info) for info in made]
 
     async def transaction(
@@ -395,20 +399,32 @@ class Sandbox(Box):
         return transactions(self._client, self.id)
 
     async def snapshot(
-        self, name: Optional[str] = None, *, stop: bool = False, keep: bool = False
+        self,
+        name: Optional[str] = None,
+        *,
+        stop: bool = False,
+        keep: bool = False,
+        copy: bool = False,
+        copy_max: Optional[int] = None,
+        copy_time: Optional[Seconds] = None,
     ) -> SnapshotInfo:
-        """Keep the state of its files: /home/agent, /tmp, /var/tmp and /dev/shm. Nothing is copied.
+        """Keep the state of its files: /home/agent, /tmp, /var/tmp and /dev/shm.
 
-        ``name``  unique among its snapshots; None: the broker chooses one
-        ``stop``  cancel the jobs that run in it first; otherwise there must be none
-        ``keep``  write it to the broker's disk: it outlasts the sandbox and the broker
+        ``name``       unique among its snapshots; None: the broker chooses one
+        ``stop``       cancel the jobs that run in it first; otherwise there must be none
+        ``keep``       write it to the broker's disk: it outlasts the sandbox and the broker
+        ``copy``       jobs may run: they are frozen, what was written since the last snapshot is
+                       copied, and they go on. Without jobs nothing is ever copied
+        ``copy_max``   with ``copy``: refuse to copy more bytes; None: 256 MiB
+        ``copy_time``  with ``copy``: give up after this time; None: 5 seconds
 
         Otherwise a snapshot ends with its sandbox. It does not hold what
         ``SnapshotInfo.not_included`` lists. Raises ``FailedPrecondition`` (jobs run, or it is
         paused), ``AlreadyExists``, ``ResourceExhausted`` (too many snapshots; with ``keep``: the
-        quota is used up, or the disk is full).
+        quota is used up, or the disk is full; with ``copy``: too much to copy, or no room for it in
+        the sandbox), ``DeadlineExceeded`` (``copy_time``).
         """
-        return await self._snapshot(name, stop, keep)
+        return await self._snapshot(name, stop, keep, (copy, copy_max, copy_time))
 
     async def make_template(
         self,
@@ -507,65 +523,6 @@ class Sandbox(Box):
     async def delete(self) -> None:
         """Kill every job in it and remove it. Does nothing if it does not exist any more."""
         await self._delete()
-
-
-class Transaction(Changing):
-    """Changes to the files of a sandbox that take effect together, or not at all.
-
-    Used as a context manager, it is committed at the end of the block, and discarded if the block
-    raises.
-
-    >>> async with await sbx.transaction() as tx:                                  # doctest: +SKIP
-    ...     await tx.sandbox.run("sh", "-c", "make install", check=True)
-    """
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        if self.info.state != "open":
-            return
-        if error is None:
-            await self.commit()
-            return
-        with contextlib.suppress(CallError):  # the failure of the block says more
-            await self.discard()
-
-    @property
-    def sandbox(self) -> Sandbox:
-        """The sandbox in which its jobs run, with the files as they were at the begin."""
-        return self._sandbox
-
-    def __init__(self, client: Any, info: TransactionInfo, sandbox: Sandbox) -> None:
-        super().__init__(client, info)
-        self._sandbox = sandbox
-
-    async def refresh(self) -> TransactionInfo:
-        """Ask the broker about it again."""
-        return await self._refresh()
-
-    def changes(self) -> AsyncIterator[Change]:
-        """Iterate over the files that it has changed so far, sorted by path."""
-        return self._changes()
-
-    async def commit(self, *, stop: bool = False) -> TransactionInfo:
-        """Give its changes to its sandbox, and end it.
-
-        ``stop``  cancel the jobs that run in either sandbox first; otherwise there must be none
-
-        Raises ``Aborted`` if both sides changed a path (``refresh().conflicts`` has them; it stays
-        open), ``FailedPrecondition``, ``ResourceExhausted`` (the files do not fit).
-        """
-        return await self._commit(stop)
-
-    async def discard(self) -> TransactionInfo:
-        """Drop its changes, and end it. Raises ``FailedPrecondition`` if it was committed."""
-        return await self._discard()
 
 
 async def start(

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// COPY, COPIED: the requests and their replies. The tier makes the new layer (tree_copy.h), a keeper fills it (keeper_process.c),
+// and the broker says when it is complete, or drops it.
+#include <stdio.h>
+
+#include "io.h"
+#include "keeper_process.h"
+#include "spawner.h"
+#include "tier.h"
+#include "tree_copy.h"
+
+static void
+drop_again(struct spawner *s, struct slot *slot, uint32_t layer)
+{
+    struct err ignored;
+    (void)tier_of(s, slot)->drop(s, slot, layer, &ignored);
+}
+
+void
+copy_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
+{
+    struct err e;
+    struct tree_copying made;
+    int r = tier_of(s, slot)->copy(s, slot, q, &made, &e);
+    int fd = r < 0 ? r : keeper_process_copy(s, slot, &made, &e);
+    if (r == 0 && fd < 0)
+        drop_again(s, slot, made.layer);
+    if (fd < 0) {
+        if (r == 0)
+            tree_copying_close(&made);
+        (void)err_wrap(&e, "copy files of sandbox %s", slot->name);
+        answer_err(s, a, &e);
+        return;
+    }
+    slot->layers->copy = made.layer;
+    slot->layers->copy_fd = io_keep_fd(made.target_fd);
+    made.target_fd = -1;
+    tree_copying_close(&made);
+    answer_reply(a)->ok = 1;
+    answer_reply(a)->layer = made.layer;
+    answer_reply(a)->fds = 1;
+    answer_send(s, a, &fd, 1);
+}
+
+void
+copy_done(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
+{
+    struct err e;
+    if (tier_of(s, slot)->copied(s, slot, q, &e) == 0) {
+        answer_ok(s, a);
+        return;
+    }
+    (void)err_wrap(&e, "complete layer %u of sandbox %s", q->arg, slot->name);
+    answer_err(s, a, &e);
+}
