@@ -156,7 +156,7 @@ image_fork(const struct image *from, const struct image_events *events, void *co
 bool
 image_is_ready(const struct image *i)
 {
-    return i->state == IMAGE_READY;
+    return i->state == IMAGE_READY && agent_is_running(i->agent);
 }
 
 void

@@ -39,7 +39,7 @@ struct image *image_new(struct sandbox *s, const struct image_events *events, vo
 struct image *image_fork(const struct image *from, const struct image_events *events, void *cookie,
                          struct err *e);
 
-bool image_is_ready(const struct image *i);
+bool image_is_ready(const struct image *i); // false, too, while it is being killed
 
 // Gives its events to another owner.
 void image_pass(struct image *i, const struct image_events *events, void *cookie);

@@ -305,6 +305,12 @@ agent_give(struct agent *a, const int *fds, size_t n, struct err *e)
     return r;
 }
 
+bool
+agent_is_running(const struct agent *a)
+{
+    return a->state == AGENT_RUNNING;
+}
+
 uint32_t
 agent_number(const struct agent *a)
 {

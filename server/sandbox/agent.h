@@ -87,6 +87,7 @@ int agent_adopt(struct agent *a, uint32_t pid, struct err *e);
 // For job.c: it is a job from now on. Passes n descriptors to its process in one packet (*owned* by this, also on failure)
 // and frees the agent, without an event. On failure it is killed, and reported as ended. FAILED_PRECONDITION: it does not run.
 int agent_give(struct agent *a, const int *fds, size_t n, struct err *e);
+bool agent_is_running(const struct agent *a); // not so once it is being killed, before `ended`
 uint32_t agent_number(const struct agent *a);
 uint32_t agent_pid(const struct agent *a); // inside the sandbox
 

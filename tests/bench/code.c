@@ -5,6 +5,7 @@
 //
 //   code ADDRESS ROUNDS GAP_MS [JUPYTER]      JUPYTER: the program jupyter_cell
 //   code ADDRESS ROUNDS clients N             N clients at a time, each with a context of its own
+//   code ADDRESS ROUNDS checkpoint MIB        checkpoints of a context that holds so much, 100 ms apart
 //
 // The templates: default, warm and pandas.
 #include "bench.h"
@@ -233,6 +234,44 @@ run_clients(const char *address, long rounds, long n)
     samples_print(&row, bench, more);
 }
 
+// The context changes one object of sixteen before each, so that the fork before it has not all pages to itself.
+static void
+run_checkpoints(const char *address, long rounds, long mib)
+{
+    struct samples row = {.row = "stockade: checkpoint of a context"};
+    struct stockade_options options = STOCKADE_OPTIONS_INIT;
+    struct stockade *s = NULL;
+    struct stockade_error e;
+    const struct stockade_context *context = NULL;
+    char code[160], bench[64];
+    options.address = address;
+    if (stockade_open(&s, &options, &e) < 0)
+        bench_die("%s", e.text);
+    const struct stockade_sandbox *box = make_sandbox(s, &context);
+    (void)snprintf(code, sizeof code, "x = [bytearray(b'x' * 4000) for _ in range(%ld)]",
+                   mib * 256);
+    (void)run_cell(s, context->id, NULL, code);
+    for (long i = -2; i < rounds; i++) {
+        const struct stockade_checkpoint *made = NULL;
+        (void)run_cell(s, context->id, NULL, "for i in range(0, len(x), 16): x[i][0] ^= 1");
+        bench_sleep_us(100e3);
+        double from = bench_now();
+        if (stockade_context_checkpoint(s, context->id, "bench", &made, &e) < 0)
+            bench_die("checkpoint: %s", e.text);
+        if (i >= 0)
+            samples_add(&row, bench_now() - from);
+        stockade_free(made);
+        if (stockade_checkpoint_delete(s, box->id, "bench", &e) < 0)
+            bench_die("delete: %s", e.text);
+    }
+    (void)snprintf(bench, sizeof bench, "code: a checkpoint, %ld MiB", mib);
+    samples_print(&row, bench, "");
+    (void)stockade_delete(s, box->id, NULL);
+    stockade_free(context);
+    stockade_free(box);
+    stockade_close(s);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -240,6 +279,10 @@ main(int argc, char **argv)
         bench_die("usage: code ADDRESS ROUNDS GAP_MS [JUPYTER]");
     if (argc == 5 && strcmp(argv[3], "clients") == 0) {
         run_clients(argv[1], strtol(argv[2], NULL, 10), strtol(argv[4], NULL, 10));
+        return 0;
+    }
+    if (argc == 5 && strcmp(argv[3], "checkpoint") == 0) {
+        run_checkpoints(argv[1], strtol(argv[2], NULL, 10), strtol(argv[4], NULL, 10));
         return 0;
     }
     struct stockade_options options = STOCKADE_OPTIONS_INIT;

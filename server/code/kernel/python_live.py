@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Continues python.py: processes that are forked from an interpreter and wait until they are needed (server/code/image.h).
 #
-#   interpreter or waiting process --`fork` with a socket--> middle --> waiting process: `forked BYTES COUNT`, then its pid
-#                                                              ends       `fork` with a socket: forks another one
-#                                                                         four descriptors (0 to 2 and a link): it serves
+#   interpreter or waiting process --`fork` with a socket--> waiting process: `forked BYTES COUNT`, then its pid
+#                                                              `fork` with a socket: forks another one
+#                                                              four descriptors (0 to 2 and a link): it serves
+#
+# The guest must be the parent of a waiting process, to move it into a cgroup of its own. clone(2) with CLONE_PARENT makes it
+# that at once. Where this cannot be, another process forks it and ends, which copies the page tables twice and takes twice as
+# long.
 #
 # What the memory of a process does not hold is refused: `no WHY` on the socket. Each waiting process opens the files of its
 # parent again, so that it has positions of its own. Zygotes and waiting processes are non-dumpable (PR_SET_DUMPABLE) from
@@ -12,6 +16,8 @@
 HARMLESS = {(1, minor) for minor in (3, 5, 7, 8, 9)}  # null, zero, full, random, urandom
 OWN = {0, 1, 2, 3}
 PR_SET_DUMPABLE = 4
+CLONE_PARENT = 0x8000
+SYS_CLONE = {"x86_64": 56, "aarch64": 220}
 
 
 class Impossible(Exception):
@@ -156,13 +162,50 @@ def grow_up(fd, files, own_bytes, middle):
         leave_parent(fd, files)
         os.write(3, f"forked {own_bytes} {K.count}".encode())
         os.setsid()
-        while os.getppid() == middle:
+        while os.getppid() == middle:  # it is about to end
             os.sched_yield()
         K.pid = os.getpid()
         os.write(3, str(K.pid).encode())
     except BaseException as why:
         say_no(3, why)
         os._exit(0)
+
+
+def sibling():
+    """Forks a process whose parent is that of this one: its pid, and 0 in the new process. None: not here.
+
+    libc does not know of this fork, so its handlers (pthread_atfork) do not run. Without other threads there is no lock for them
+    to take, and what python does when it forks is done here. libc's own note of the thread's id stays that of the parent, which
+    nothing but the owners of its mutexes compares.
+    """
+    try:
+        import ctypes
+        number = SYS_CLONE[os.uname().machine]
+        lib = ctypes.PyDLL(None, use_errno=True)
+        before, after, after_child = lib.PyOS_BeforeFork, lib.PyOS_AfterFork_Parent, lib.PyOS_AfterFork_Child
+    except (ImportError, OSError, AttributeError, KeyError):
+        return None
+    if len(os.listdir("/proc/self/task")) != 1:
+        return None
+    before()
+    pid = lib.syscall(number, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
+    if pid == 0:
+        after_child()
+        return 0
+    after()
+    if pid < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return pid
+
+
+def fork_away(fd, files, own_bytes):
+    """True in the new process, whose parent is the guest."""
+    pid = sibling()
+    if pid is None:
+        return fork_twice(fd, files, own_bytes)
+    if pid == 0:
+        grow_up(fd, files, own_bytes, 0)
+    return pid == 0
 
 
 def fork_twice(fd, files, own_bytes):
@@ -196,7 +239,7 @@ def branch(fd, files=(), own_bytes=0):
     new = False
     protect(True)
     try:
-        new = fork_twice(fd, files, own_bytes)
+        new = fork_away(fd, files, own_bytes)
     except OSError as error:
         say_no(fd, f"fork: {error.strerror}")
     finally:
