@@ -94,16 +94,24 @@ folders_are_fine(const struct config *c, const struct identity *who)
     return (privilege_check_sockets(c, who, &e) == 0 || failed("sockets", &e)) && fine;
 }
 
-// Without the loader or the relay the broker starts, but sandboxes have no network.
+// Without some of them the broker starts, and lacks what they are for.
 static bool
 programs_are_fine(const struct config *c)
 {
     static const struct {
         const char *name;
         bool is_bpf;
-    } programs[] = {{"stockade-spawner", false}, {"stockade-guest", false},
-                    {"stockade-files", false},   {"stockade-reader", false},
-                    {"stockade-loader", true},   {"stockade-relay", true}};
+        const char *loss; // NULL: the broker needs it
+    } programs[] = {
+        {"stockade-spawner", false, NULL},
+        {"stockade-guest", false, NULL},
+        {"stockade-files", false, NULL},
+        {"stockade-reader", false, NULL},
+        {"stockade-loader", true, "sandboxes have no network"},
+        {"stockade-relay", true, "sandboxes have no network"},
+        {"stockade-disk", false, "volumes and layers on disk are refused"},
+        {"stockade-keeper", false, "snapshots cannot be kept"},
+    };
     char path[SPAWN_PATH_MAX];
     struct err e;
     bool fine = true;
@@ -111,8 +119,8 @@ programs_are_fine(const struct config *c)
         if ((programs[i].is_bpf && !c->bpf_enabled) ||
             privilege_program(programs[i].name, path, sizeof path, &e) == 0)
             continue;
-        if (programs[i].is_bpf)
-            (void)printf("note     programs: %s; sandboxes have no network\n", e.text);
+        if (programs[i].loss != NULL)
+            (void)printf("note     programs: %s; %s\n", e.text, programs[i].loss);
         else
             fine = problem("programs", e.text);
     }
