@@ -146,7 +146,8 @@ not_watched(struct watching *w, int sys, struct err *e)
     w->unwatched++;
     if (sys != -ENOSPC || !w->failed_early)
         return 0;
-    int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "watch %.300s: it has too many folders", w->path);
+    int r = err_set(e, ERR_RESOURCE_EXHAUSTED,
+                    "watch %.300s: it has too many folders, or too many levels", w->path);
     err_detail(e, "WATCHES", "path", "watch a smaller folder, or not recursively");
     return r;
 }

@@ -174,6 +174,62 @@ def a_reader_that_stops_costs_no_memory(b, c):
         seen = sp.message("stockade.v1.FileServiceWatchResponse").FromString(slow.recv(call).payload).overflow
 
 
+def a_million_renamings_harm_nobody(b, c):
+    """With a watcher that reads, and one that never does; another sandbox works meanwhile."""
+    f, other = Files(c), Files(connect(b))
+    f.sh("mkdir d; echo > d/a")
+    w = Watch(b, f.id, b"d")
+    slow = connect(b)
+    slow.recv(slow.begin(FILE + "Watch", {"sandbox_id": f.id, "path": b"d"}, credit=1))
+    before = rss_kib(b.process.pid)
+    job = c.start(f.id, "exec python3 -c \"import os\nos.chdir('d')\nfor i in range(500000): os.rename('a', 'b'); os.rename('b', 'a')\"")
+    for _ in range(100):
+        other.write(b"x", b"y")
+    check(c.finish(job).result.exit_code == 0, str(job.result))
+    f.sh("echo > d/last")
+    w.has((CREATE, b"last"))
+    check(rss_kib(b.process.pid) - before < 16384, f"{rss_kib(b.process.pid) - before} KiB more")
+    slow.close()
+
+
+def watchers_are_bounded_and_all_see_it(b, c):
+    f, other = Files(c), Files(c)
+    f.sh("mkdir d")
+    other.sh("mkdir d")
+    watchers, refused = [], 0
+    for _ in range(100):
+        try:
+            watchers.append(Watch(b, f.id, b"d"))
+        except sp.Failed as e:
+            check(e.code == EXHAUSTED, str(e))
+            refused += 1
+    check(len(watchers) + refused == 100 and 30 <= len(watchers) <= 64, f"{len(watchers)} watch")
+    beside = Watch(b, other.id, b"d")
+    other.sh("echo > d/f")
+    beside.has((CREATE, b"f"))
+    f.sh("echo > d/f")
+    for w in watchers:
+        w.has((CREATE, b"f"))
+    c.unary(SANDBOX + "Delete", {"id": f.id})
+    for w in watchers:
+        until(lambda w=w: w.status is not None, "each watch ends with the sandbox")
+    other.write(b"g", b"x")
+
+
+def a_tree_that_is_too_deep_is_refused(b, c):
+    f = Files(c, limits={"inodes": 20000})
+    f.sh("python3 -c \"import os\nfor i in range(3000): os.mkdir('dd'); os.chdir('dd')\"")
+    with fails(EXHAUSTED, "WATCHES"):
+        Watch(b, f.id, b".", recursive=True)
+    f.sh("mkdir -p e/f")
+    w = Watch(b, f.id, b"e", recursive=True)
+    f.sh("mv dd e/f; echo > e/f/dd/dd/f")  # it comes later: as much of it as can be is watched
+    w.has((CREATE, b"f/dd"))
+    until(lambda: w.unwatched > 0, what=lambda: w.events)
+    f.sh("echo > e/f/last")
+    w.has((CREATE, b"f/last"))
+
+
 def the_command_prints_changes(b, c):
     f = Files(c)
     f.sh("mkdir -p d/e")
