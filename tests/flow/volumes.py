@@ -166,6 +166,41 @@ def files_stay_and_are_shared(b, c):
     delete(c, "a")
 
 
+WRITER = """exec python3 -c '
+import os, sys
+who = sys.argv[1]
+log = os.open("/data/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+for i in range(300):
+    os.write(log, ("%s %d\\n" % (who, i)).encode())
+    open("/data/%s-%d" % (who, i % 50), "w").write(who * 1000)
+    if i % 100 == 0:
+        os.fsync(log)
+for i in range(50):
+    assert open("/data/%s-%d" % (who, i)).read() == who * 1000
+' """
+
+
+def two_sandboxes_write_at_once(b, c):
+    """What each appends is whole, what each syncs is there, and one that fills the volume takes nothing from the other."""
+    make(c, "a")
+    one, two = (new(c, ("a", "/data", "rw")) for _ in range(2))
+    other = connect(b)
+    jobs = [(c, c.start(one, WRITER + "x")), (other, other.start(two, WRITER + "y"))]
+    for client, job in jobs:
+        check(client.finish(job).result.exit_code == 0, f"{job.result} {job.output!r}")
+    lines = sh(c, one, "cat /data/log").splitlines()
+    for who in "xy":
+        check([line for line in lines if line[0] == who] == [f"{who} {i}" for i in range(300)], f"all lines of {who}")
+    check(len(lines) == 600, f"{len(lines)} lines")
+    full = sh(c, one, "python3 -c '\nimport os\nf = os.open(\"/data/full\", os.O_WRONLY | os.O_CREAT)\ntry:\n"
+              " while True: os.write(f, bytes(65536))\nexcept OSError as e: print(e.errno)'")
+    check(full == "28\n", f"ENOSPC: {full}")
+    check(sh(c, two, "cat /data/y-0 | wc -c; (echo more > /data/x-1) 2>/dev/null; wc -l < /data/log") == "1000\n600\n", "kept")
+    for box in (one, two):
+        remove(c, box)
+    delete(c, "a")
+
+
 def the_quota_holds_and_nothing_is_lost(b, c):
     make(c, "a", size=4 * MIB, inodes=64)
     box = new(c, ("a", "/data", "rw"))
