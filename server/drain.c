@@ -115,8 +115,6 @@ on_all_destroyed(void *cookie)
     telemetry_end(srv->telemetry);
     if (srv->anomaly != NULL)
         anomaly_end(srv->anomaly);
-    if (srv->approvals != NULL)
-        approvals_end(srv->approvals);
     d->end_ns = uv_hrtime() + WATCHERS_MS * MS;
     if (loop_timer_start(srv->loop, &d->end, 1, on_end_look, d) < 0)
         d->on_over(d->cookie);
@@ -211,6 +209,8 @@ drain_signal(struct drain *d, int number)
     srv->draining = true;
     alive_look(srv->alive);
     batches_drain(srv->batches);
+    if (srv->approvals != NULL)
+        approvals_end(srv->approvals); // a call that waits for people must not delay the end
     pool_stop(srv->pool);
     d->until_ns = uv_hrtime() + ms * MS;
     rpc_drain(srv->rpc, (uint32_t)ms, on_calls_over, d);

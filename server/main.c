@@ -163,6 +163,7 @@ listen_all(struct broker *b, struct err *e)
     rpc_set_principals(b->s.rpc, &b->config->access.principals);
     dispatch_set_credentials(b->s.dispatch, access_check, b->s.access);
     dispatch_set_authority(b->s.dispatch, authority_decide, &b->s);
+    approval_gate_open(&b->s);
     dispatch_set_anonymous(b->s.dispatch, &b->config->access.anonymous);
     int r = rpc_use_certificates(b->s.rpc, &b->config->tls, e);
     for (uint32_t i = 0; i < b->config->listen_n && r == 0; i++) {

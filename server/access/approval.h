@@ -102,6 +102,9 @@ void approval_unwait(struct approval_op *op);
 int approvals_ask(struct approvals *all, const struct approval_ask *ask, approval_done *done,
                   void *cookie, struct approval_op **op, struct err *e);
 
+// Whether approvals_ask() would use an approval that there is. 0, or negative.
+int approvals_permit(const struct approvals *all, const struct approval_ask *ask, struct err *e);
+
 // Makes one without a call, or finds the pending one for the same call. 1: `done` follows. 0: *found is that one.
 int approvals_make(struct approvals *all, const struct approval_ask *ask, approval_done *done,
                    void *cookie, struct approval_op **op, const struct approval **found,

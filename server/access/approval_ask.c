@@ -203,20 +203,32 @@ refuse(const struct approval *a, struct err *e)
     return m != NULL ? approval_refuse(a, m, e) : err_sys(e, ENOMEM, "read an approval");
 }
 
-// The caller has named one: only that counts.
-static int
-ask_one(struct approvals *all, const struct approval_ask *ask, approval_done *done, void *cookie,
-        struct approval_op **op, struct err *e)
+// The caller has named one: only that counts. NULL: it does not exist, or does not permit the call.
+static struct approval *
+named(const struct approvals *all, const struct approval_ask *ask, struct err *e)
 {
     struct arena *auto_arena arena = arena_new(APPROVAL_ARENA);
     struct approval *a = approval_by_id(all, ask->id);
-    if (a == NULL || strcmp(a->tenant, ask->who->tenant) != 0)
-        return id_not_found("approval", "", ask->id, e);
+    if (a == NULL || strcmp(a->tenant, ask->who->tenant) != 0) {
+        (void)id_not_found("approval", "", ask->id, e);
+        return NULL;
+    }
     const Stockade__V1__Approval *m = arena != NULL ? approval_unpack(a, arena, e) : NULL;
-    if (m == NULL)
-        return err_sys(e, ENOMEM, "read an approval");
-    int r = approval_permits(a, m, ask, access_now_ms(all->access), e);
-    return r == 0 ? use(a, done, cookie, op, e) : r;
+    if (m == NULL) {
+        (void)err_sys(e, ENOMEM, "read an approval");
+        return NULL;
+    }
+    return approval_permits(a, m, ask, access_now_ms(all->access), e) == 0 ? a : NULL;
+}
+
+int
+approvals_permit(const struct approvals *all, const struct approval_ask *ask, struct err *e)
+{
+    bool permits = false;
+    if (ask->id != NULL)
+        return named(all, ask, e) != NULL ? 0 : err_errno(e);
+    (void)look_up(all, ask, &permits);
+    return permits ? 0 : err_set(e, ERR_FAILED_PRECONDITION, "it needs an approval");
 }
 
 int
@@ -224,9 +236,10 @@ approvals_ask(struct approvals *all, const struct approval_ask *ask, approval_do
               void *cookie, struct approval_op **op, struct err *e)
 {
     bool permits = false;
+    struct approval *a = ask->id != NULL ? named(all, ask, e) : NULL;
     if (ask->id != NULL)
-        return ask_one(all, ask, done, cookie, op, e);
-    struct approval *a = look_up(all, ask, &permits);
+        return a != NULL ? use(a, done, cookie, op, e) : err_errno(e);
+    a = look_up(all, ask, &permits);
     if (a != NULL)
         return permits ? use(a, done, cookie, op, e) : refuse(a, e);
     struct asking *asking = malloc(sizeof *asking);

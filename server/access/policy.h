@@ -163,12 +163,9 @@ int policy_test(const struct policy *p, const Stockade__V1__PolicyTest *t, int64
 // A call that a policy asks about. Everything is borrowed until the function returns.
 struct policy_question {
     const struct policy_decision *decision; // ASK
-    const char *tenant, *method;            // "ProcessService/Run"
-    const char *credential;
-    uint8_t credential_id[16];
-    const struct deed *deed;
-    // BLAKE2b-256 of tenant, method and serialized request: an approval is for exactly this call.
-    uint8_t digest[POLICY_DIGEST];
+    const struct call *call;
+    const char *method; // "ProcessService/Run"
+    const ProtobufCMessage *request;
 };
 
 // The answer to a question that took time; e NULL: approved. Called once, never from inside of the function below.

@@ -9,6 +9,9 @@
 // What a caller with a token may do; its cookie is the struct server.
 dispatch_authority authority_decide;
 
+// Approvals answer what policies ask. Once, when both are there.
+void approval_gate_open(struct server *s);
+
 extern const struct call_method admin_methods[];
 extern const struct call_method anomaly_methods[];
 extern const struct call_method approval_methods[];

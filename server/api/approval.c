@@ -333,7 +333,12 @@ watch(struct server *s, struct call *c, const ProtobufCMessage *req)
             return;
         }
     }
-    struct watching *w = s->drained ? NULL : calloc(1, sizeof *w);
+    if (s->draining) {
+        (void)err_set(&e, ERR_UNAVAILABLE, "the broker is shutting down");
+        call_fail(c, &e);
+        return;
+    }
+    struct watching *w = calloc(1, sizeof *w);
     if (w == NULL) {
         convert_no_memory(c);
         return;

@@ -6,7 +6,6 @@
 //
 // Nothing is counted before everything that needs no waiting has agreed. While people are asked, token and policies may change: so
 // after their answer the call is decided again, from the start.
-#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,20 +88,6 @@ fill_limits(struct call *c, const ProtobufCMessage *request, const struct policy
 
 // ---- people
 
-static void
-digest_of(const struct call *c, uint8_t out[POLICY_DIGEST])
-{
-    crypto_generichash_state state;
-    const char *tenant = call_tenant(c), *method = call_method_path(c);
-    size_t n = 0;
-    const uint8_t *bytes = call_payload(c, &n);
-    (void)crypto_generichash_init(&state, NULL, 0, POLICY_DIGEST);
-    (void)crypto_generichash_update(&state, (const uint8_t *)tenant, strlen(tenant) + 1);
-    (void)crypto_generichash_update(&state, (const uint8_t *)method, strlen(method) + 1);
-    (void)crypto_generichash_update(&state, bytes, n);
-    (void)crypto_generichash_final(&state, out, POLICY_DIGEST);
-}
-
 static int decide(struct server *s, struct call *c, const ProtobufCMessage *request, bool approved,
                   struct err *e);
 
@@ -123,11 +108,8 @@ ask(struct server *s, struct call *c, const ProtobufCMessage *request, const str
     const struct policy_decision *d, struct err *e)
 {
     const struct policy_asker *asker = access_asker(s->access);
-    struct policy_question q = {.decision = d,
-                                .tenant = f->call.tenant,
-                                .method = f->deed.method,
-                                .credential = f->call.credential,
-                                .deed = &f->deed};
+    const struct policy_question q = {
+        .decision = d, .call = c, .method = f->deed.method, .request = request};
     if (asker->ask == NULL) {
         int r =
             err_set(e, ERR_FAILED_PRECONDITION,
@@ -141,8 +123,6 @@ ask(struct server *s, struct call *c, const ProtobufCMessage *request, const str
     if (w == NULL)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "decide about the call: out of memory");
     *w = (struct waiting){.s = s, .call = c, .request = request};
-    memcpy(q.credential_id, f->call.credential_id, sizeof q.credential_id);
-    digest_of(c, q.digest);
     int r = asker->ask(asker->cookie, &q, on_answer, w, &w->asked, e);
     if (r > 0)
         call_watch(c, on_cancel, NULL, w);

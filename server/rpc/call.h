@@ -42,9 +42,6 @@ const char *call_tenant(const struct call *c);
 struct principal;
 const struct principal *call_principal(const struct call *c);
 
-// The request as it came. Borrowed, valid until the call ends.
-const uint8_t *call_payload(const struct call *c, size_t *n);
-
 // Zeroed memory that is freed when the call ends. NULL: the call has too much.
 void *call_alloc(struct call *c, size_t bytes);
 

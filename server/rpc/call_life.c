@@ -328,13 +328,6 @@ call_method_path(const struct call *c)
     return c->method->rules->path;
 }
 
-const uint8_t *
-call_payload(const struct call *c, size_t *n)
-{
-    *n = c->frame->payload.len;
-    return c->frame->payload.data;
-}
-
 void *
 call_alloc(struct call *c, size_t bytes)
 {

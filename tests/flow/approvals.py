@@ -2,11 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Approvals through the real binaries: who may answer one, what each answer permits, and what a restart keeps."""
 
+import atexit
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 
 import sp
 from broker import Broker, binary
@@ -17,8 +20,20 @@ sp.load("proto/gen/descriptor_set.bin")
 SERVICE = "/stockade.v1.ApprovalService/"
 CONFIG = """
 access: {failures_per_minute: 100000}
+policy_files: [%s]
 templates:
   - {name: default, pool: 0}
+"""
+POLICY = """
+layers:
+  - name: base
+    rules:
+      - {id: one, match: {commands: ["echo deploy* ...", "echo ship* ..."]}, verdict: ask, reason: it changes production, ask: {approvers: [team]}}
+      - {id: two, match: {commands: ["echo both"]}, verdict: ask, ask: {approvers: [team], need: 2}}
+      - {id: soon, match: {commands: ["echo soon"]}, verdict: ask, ask: {approvers: [team], timeout: 1s}}
+  - name: more
+    rules:
+      - {id: security, match: {commands: ["echo deploy-safely"]}, verdict: ask, ask: {approvers: [security]}}
 """
 KEYS = {}
 
@@ -110,7 +125,7 @@ def what_is_no_call_is_refused(b):
     with Client(b) as c:
         for fields, field in (({"method": "ProcessService/Nothing"}, "method"), ({"method": "ProcessService/Run", "request": b"\xff\xff"}, ""),
                               ({"method": "ProcessService/Run", "request": b""}, "command"),
-                              ({"method": "ProcessService/Run", "request": run_request("true"), "needed": 9}, "needed"),
+                              ({"method": "ProcessService/Run", "request": run_request("true"), "needed": 17}, "needed"),
                               ({"method": "ProcessService/Run", "request": run_request("true"), "timeout_ms": 1}, "timeout_ms"),
                               ({"method": "ProcessService/Run", "request": run_request("true"), "approvers": ["*"]}, "approvers")):
             failed = c.fails(SERVICE + "Create", fields, bearer("agent"))
@@ -205,6 +220,126 @@ def a_watcher_gets_each_change_once_and_goes_on_after_a_restart(b):
         watcher.wait()
 
 
+def run(b, *args, who="agent"):
+    return stockade(b, "run", "--", *args, who=who)
+
+
+def pending_of(r):
+    """The id in the refusal of a call."""
+    refused(r, "is pending")
+    return re.search("approval ([0-9a-f]{32}) is pending", r.stderr).group(1)
+
+
+def begin_run(c, *args, wait=None, id_=None, who="agent"):
+    metadata = bearer(who)
+    if wait is not None:
+        metadata["approval-wait"] = str(wait)
+    if id_ is not None:
+        metadata["approval"] = id_
+    return c.begin("/stockade.v1.ProcessService/Run", {"command": {"args": list(args)}}, metadata)
+
+
+def end_of(c, stream):
+    """The status of a run, and whether it has run."""
+    frames = []
+    while not frames or frames[-1].kind != sp.END:
+        frames.append(c.recv(stream))
+    return sp.Failed(frames[-1].status), len(frames) > 1
+
+
+def pending_for(b, text):
+    """The id of the approval for this command, as soon as there is one."""
+    found = []
+
+    def looks():
+        all_ = json.loads(allowed(approvals(b, "ls", "-o", "json", who="approver")))
+        found[:] = [j["id"] for j in all_ if j["subject"] == text]
+        return bool(found)
+
+    until(looks, f"an approval for {text}", scaled(30))
+    return found[0]
+
+
+def a_rule_asks_and_after_the_answer_the_call_runs_once(b):
+    id_ = pending_of(run(b, "echo", "deploy"))
+    j = show(b, id_, who="approver")
+    check(j["rule"] == "base/one" and j["reason"] == "it changes production" and j["subject"] == "echo deploy", j)
+    check(pending_of(run(b, "echo", "deploy")) == id_, "it is asked once")
+    refused(approvals(b, "approve", id_, who="agent"), "approval.answer")
+    allowed(approvals(b, "approve", id_, who="approver"))
+    check(pending_of(run(b, "echo", "deploy", "more")) != id_, "another command needs another one")
+    check(allowed(run(b, "echo", "deploy")) == "deploy\n", "it runs")
+    check(pending_of(run(b, "echo", "deploy")) != id_, "once")
+    with Client(b) as c:
+        for args, reason in ((["echo", "deploy"], "APPROVAL_USED"), (["echo", "deploy", "x"], "APPROVAL_MISMATCH")):
+            failed, ran = end_of(c, begin_run(c, *args, id_=id_))
+            check(failed.reason == reason and not ran, f"{args}: {failed} {failed.reason}")
+        failed, ran = end_of(c, begin_run(c, "echo", "deploy", id_=id_, who="stranger"))
+        check(failed.code == 5 and not ran, f"another tenant: {failed}")
+        failed, ran = end_of(c, begin_run(c, "echo", "deploy", wait="soon"))
+        check(failed.code == sp.INVALID and not ran, f"{failed}")
+
+
+def a_pattern_permits_what_matches_it(b):
+    id_ = pending_of(run(b, "echo", "ship-1"))
+    allowed(approvals(b, "approve", id_, "--pattern", "echo ship-?", who="approver"))
+    pending_of(run(b, "echo", "ship-1"))  # '?' is no wildcard
+    id_ = pending_of(run(b, "echo", "ship-2"))
+    allowed(approvals(b, "approve", id_, "--pattern", "echo ship-*", "--for", "1h", who="approver"))
+    for n in (2, 3, 3):
+        allowed(run(b, "echo", f"ship-{n}"))
+    pending_of(run(b, "echo", "ship", "-4"))
+
+
+def a_call_waits_for_the_answer(b):
+    with Client(b) as c:
+        stream = begin_run(c, "echo", "both", wait=600000)
+        id_ = pending_for(b, "echo both")
+        allowed(approvals(b, "approve", id_, who="approver"))
+        allowed(approvals(b, "approve", id_, who="second"))
+        failed, ran = end_of(c, stream)
+        check(failed.code == 0 and ran, f"it runs: {failed}")
+        stream = begin_run(c, "echo", "both", wait=600000)
+        allowed(approvals(b, "deny", pending_for(b, "echo both"), "--comment", "too late", who="second"))
+        failed, ran = end_of(c, stream)
+        check(failed.reason == "APPROVAL_DENIED" and "too late" in failed.message and not ran, f"{failed}")
+        failed, ran = end_of(c, begin_run(c, "echo", "soon", wait=600000))
+        check(failed.reason == "APPROVAL_EXPIRED" and not ran, f"nobody answers: {failed}")
+        failed, ran = end_of(c, begin_run(c, "echo", "deploy-later", wait=100))
+        check(failed.reason == "APPROVAL_PENDING" and not ran, f"it waits no longer than it wants: {failed}")
+
+
+def two_layers_need_two_approvals_and_use_none_before_they_have_both(b):
+    first = pending_of(run(b, "echo", "deploy-safely"))
+    allowed(approvals(b, "approve", first, who="approver"))
+    second = pending_of(run(b, "echo", "deploy-safely"))
+    check(second != first and show(b, second)["approvers"] == ["security"], "the other rule")
+    check(show(b, first)["uses"] == 0, "the first stays")
+    allowed(approvals(b, "approve", second, who="security"))
+    allowed(run(b, "echo", "deploy-safely"))
+    check(show(b, first)["uses"] == 1 and show(b, second)["uses"] == 1, "both are used")
+
+
+def a_restart_while_one_waits_loses_nothing_and_a_shutdown_does_not_wait(b):
+    with Client(b) as c:
+        begin_run(c, "echo", "deploy-now", wait=600000)
+        id_ = pending_for(b, "echo deploy-now")
+        b.kill()
+    b.start()
+    with Client(b) as c:
+        stream = begin_run(c, "echo", "deploy-now", wait=600000, id_=id_)
+        stockade(b, "info")  # the call has arrived before it
+        b.process.terminate()
+        failed, ran = end_of(c, stream)
+        check(failed.code == sp.UNAVAILABLE and not ran, f"{failed}")
+        check(b.stop() == 0, "it ends in time")
+    b.start()
+    allowed(approvals(b, "approve", id_, who="approver"))
+    with Client(b) as c:
+        failed, ran = end_of(c, begin_run(c, "echo", "deploy-now", id_=id_))
+        check(failed.code == 0 and ran, f"it goes on: {failed}")
+
+
 def they_are_counted(b):
     text = allowed(stockade(b, "metrics", "--prometheus"))
     pending = len(json.loads(allowed(approvals(b, "ls", "--tenant", "*", "-o", "json"))))
@@ -222,9 +357,13 @@ def completion_offers_what_is_pending(b):
 
 
 def main():
-    with Broker(config=CONFIG) as b:
+    folder = tempfile.mkdtemp(prefix="stockade-policy-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with open(f"{folder}/base.yaml", "w", encoding="utf-8") as f:
+        f.write(POLICY)
+    with Broker(config=CONFIG % folder) as b:
         rights = "approval.read,approval.write,approval.answer,process.run"
-        for who, tenant, scopes in (("agent", "team", "approval.read,approval.write,process.run"), ("other", "team", "approval.read"),
+        for who, tenant, scopes in (("agent", "team", "approval.read,approval.write,process.run,process.read,sandbox.write"), ("other", "team", "approval.read"),
                                     ("approver", "team", rights), ("second", "team", rights), ("security", "security", rights),
                                     ("stranger", "else", rights), ("maker", "team", rights + ",key.write")):
             KEYS[who] = allowed(stockade(b, "key", "create", "--tenant", tenant, "--scopes", scopes)).strip()
@@ -237,6 +376,11 @@ def main():
             answers_are_kept_with_their_comments,
             approvers_of_another_tenant_can_be_named,
             without_an_answer_it_expires,
+            a_rule_asks_and_after_the_answer_the_call_runs_once,
+            a_pattern_permits_what_matches_it,
+            a_call_waits_for_the_answer,
+            two_layers_need_two_approvals_and_use_none_before_they_have_both,
+            a_restart_while_one_waits_loses_nothing_and_a_shutdown_does_not_wait,
             a_watcher_gets_each_change_once_and_goes_on_after_a_restart,
             they_are_counted,
             completion_offers_what_is_pending,

@@ -98,7 +98,7 @@ def reload(b, text, word):
 
 def a_rule_refuses_and_says_what_is_allowed(b):
     refused(run(b, "git", "push", "x"), 77, "a person pushes", "base/no-push", "allowed: commands other than git push")
-    refused(run(b, "deploy"), 125, "approvals are not configured", "base/people")
+    refused(run(b, "deploy"), 125, "is pending")
     refused(stockade(b, "run", "--memory", "513M", "--", "true"), 77, "base/big", "memory up to 512M")
     refused(stockade(b, "run", "--template", "wide", "--allow", "192.0.2.7:443", "--", "true"), 77, "base/there")
     allowed(run(b, "true"))
