@@ -222,6 +222,12 @@ class Broker:
         return sorted(os.path.relpath(path, "/sys/fs/cgroup") for root in roots
                       for own in (self.cgroup, self.cgroup + "-relay") for path, _, _ in os.walk(root + own))
 
+    def needs(self, feature):
+        """Ends the test as skipped where the kernel lacks a feature that `info` names."""
+        row = next(f for f in self.json("info")[1]["features"] if f["name"] == feature)
+        if not row["available"]:
+            skip(f"no {feature}: {row['detail']}")
+
     def spawner(self):
         """Its pid. A process that it makes has its name too, until it executes another program."""
         return next(pid for pid, (parent, name) in every_process().items()

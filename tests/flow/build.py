@@ -244,4 +244,5 @@ TESTS = [what_is_wrong_names_file_line_and_column, steps_run_once_and_are_kept, 
 
 if __name__ == "__main__":
     with Broker(config=CONFIG) as broker:
+        broker.needs("forks")
         raise SystemExit(run_cases(TESTS, lambda test: (clear(broker), test(broker))))
