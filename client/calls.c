@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 
 #include "proto/wire.h"
@@ -62,8 +63,8 @@ fill_metadata(struct call_metadata *m, const struct stockade *s, const struct ca
               struct err *e)
 {
     const struct stockade_call_options *o = spec->options;
-    if (o != NULL && o->metadata_n > METADATA_MAX - 2)
-        return err_field(e, "metadata", "more than %d pairs", METADATA_MAX - 2);
+    if (o != NULL && o->metadata_n > METADATA_MAX - 3)
+        return err_field(e, "metadata", "more than %d pairs", METADATA_MAX - 3);
     if (o != NULL && request_list(o->metadata, o->metadata_n, "metadata", e) < 0)
         return err_errno(e);
     if (s->authorization != NULL)
@@ -74,8 +75,13 @@ fill_metadata(struct call_metadata *m, const struct stockade *s, const struct ca
         random_key(m->key);
         add_metadata(m, "idempotency-key", m->key);
     }
-    for (size_t i = 0; o != NULL && i < o->metadata_n; i++)
+    bool traced = s->traceparent[0] == '\0';
+    for (size_t i = 0; o != NULL && i < o->metadata_n; i++) {
+        traced |= strcmp(o->metadata[i].name, "traceparent") == 0;
         add_metadata(m, o->metadata[i].name, o->metadata[i].value);
+    }
+    if (!traced)
+        add_metadata(m, "traceparent", s->traceparent);
     return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "proto/traceparent.h"
 #include "address.h"
 #include "call_set.h"
 #include "proto/soon.h"
@@ -31,8 +32,9 @@ struct watch {
 struct stockade {
     struct address address;
     char *address_text;
-    char *proof[PROOFS]; // strings of address.proof
-    char *authorization; // "Bearer TOKEN", or NULL
+    char *proof[PROOFS];                      // strings of address.proof
+    char *authorization;                      // "Bearer TOKEN", or NULL
+    char traceparent[TRACEPARENT_LENGTH + 1]; // "": none
     uint32_t connect_timeout_ms;
     uint32_t keepalive_ms;
     int wake_fd; // eventfd: wakes the thread that polls

@@ -90,6 +90,12 @@ configure(struct stockade *s, const struct stockade_options *o, struct err *e)
         s->authorization = NULL;
         return err_sys(e, ENOMEM, "open a handle");
     }
+    const char *trace = or_environment(o->traceparent, "TRACEPARENT", "");
+    const bool valid = traceparent_valid(trace);
+    if (o->traceparent != NULL && !valid)
+        return err_field(e, "traceparent", "must be like 00-TRACE-SPAN-01");
+    if (valid)
+        (void)snprintf(s->traceparent, sizeof s->traceparent, "%s", trace);
     s->connect_timeout_ms = o->connect_timeout_ms != 0 ? o->connect_timeout_ms : CONNECT_TIMEOUT_MS;
     s->keepalive_ms = o->keepalive_ms != 0 ? o->keepalive_ms : KEEPALIVE_MS;
     if (s->keepalive_ms < KEEPALIVE_MS_MIN)

@@ -122,10 +122,13 @@ struct stockade_options {
     // The caller's own certificate and its key; $STOCKADE_CERTIFICATE_FILE, $STOCKADE_KEY_FILE.
     const char *certificate_file;
     const char *key_file;
+    // W3C trace context, sent with every call that has no "traceparent" in its metadata; jobs appear in that trace. NULL:
+    // $TRACEPARENT, unless that is malformed, or none.
+    const char *traceparent;
 };
 #define STOCKADE_OPTIONS_INIT STOCKADE_INIT(stockade_options)
 
-// Creates a handle, and does not connect yet. INVALID_ARGUMENT: the address is invalid. Close the handle with
+// Creates a handle, and does not connect yet. INVALID_ARGUMENT: the address or the trace context is invalid. Close the handle with
 // stockade_close(). o may be NULL.
 STOCKADE_API int stockade_open(struct stockade **out, const struct stockade_options *o,
                                struct stockade_error *e);

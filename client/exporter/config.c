@@ -10,6 +10,7 @@
 #include "proto/config_read.h"
 #include "proto/host_port.h"
 #include "client/stockade.h"
+#include "otlp_environment.h"
 #include "queue.h"
 
 enum { TIMEOUT_MAX_MS = 600000 };
@@ -119,11 +120,22 @@ static const struct config_key ocsf_keys[] = {
     {"http", read_target, AT(exporter_config, ocsf.http), 0, 0, NULL},
     {0},
 };
+static const struct config_key otlp_keys[] = {
+    {"http", read_target, AT(exporter_config, otlp.base), 0, 0, NULL},
+    {"logs", config_read_bool, AT(exporter_config, otlp.enabled[OTLP_LOGS]), 0, 0, NULL},
+    {"traces", config_read_bool, AT(exporter_config, otlp.enabled[OTLP_TRACES]), 0, 0, NULL},
+    {"metrics", config_read_bool, AT(exporter_config, otlp.enabled[OTLP_METRICS]), 0, 0, NULL},
+    {"interval", config_read_ms, AT(exporter_config, otlp.interval_ms), 1000, 3600000, NULL},
+    {"severity", read_severity, AT(exporter_config, otlp.severity), 0, 0, NULL},
+    {"service", config_read_text, AT(exporter_config, otlp.service), 0, 0, NULL},
+    {0},
+};
 static const struct config_key top_keys[] = {
     {"broker", read_broker, AT(exporter_config, broker), 0, 0, NULL},
     {"state", config_read_path, AT(exporter_config, state), 0, 0, NULL},
     SECTION("prometheus", prometheus_keys),
     SECTION("ocsf", ocsf_keys),
+    SECTION("otlp", otlp_keys),
     {0},
 };
 
@@ -146,6 +158,10 @@ exporter_config_default(struct exporter_config *c)
                  .keep = 5,
                  .severity = STOCKADE_SEVERITY_INFO,
                  .http = TARGET_DEFAULT},
+        .otlp = {.base = TARGET_DEFAULT,
+                 .enabled = {true, true, true},
+                 .interval_ms = 60000,
+                 .severity = STOCKADE_SEVERITY_INFO},
     };
 }
 
@@ -172,10 +188,12 @@ exporter_config_read(struct exporter_config *c, const char *path, struct err *e)
 {
     char *auto_free bytes = NULL;
     size_t n = 0;
-    if (path == NULL && access(EXPORTER_CONFIG_DEFAULT, F_OK) < 0)
-        return 0;
-    if (path == NULL)
+    int r = otlp_environment(&c->otlp, e);
+    if (path == NULL && access(EXPORTER_CONFIG_DEFAULT, F_OK) == 0)
         path = EXPORTER_CONFIG_DEFAULT;
-    int r = config_file(path, &bytes, &n, e);
-    return r < 0 ? r : exporter_config_parse(c, path, bytes, n, e);
+    if (r == 0 && path != NULL)
+        r = config_file(path, &bytes, &n, e);
+    if (r == 0 && path != NULL)
+        r = exporter_config_parse(c, path, bytes, n, e);
+    return r < 0 ? r : otlp_environment_of_signals(&c->otlp, e);
 }

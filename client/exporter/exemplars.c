@@ -4,29 +4,21 @@
 
 #include <string.h>
 
-static const char histogram[] = "stockade_job_duration_seconds";
+#include "facts.h"
+#include "trace.h"
 
-static const struct stockade_fact *
-fact(const struct stockade_event *event, const char *name)
-{
-    for (size_t i = 0; i < event->facts_n; i++)
-        if (strcmp(event->facts[i].name, name) == 0)
-            return &event->facts[i];
-    return NULL;
-}
+static const char histogram[] = "stockade_job_duration_seconds";
 
 void
 exemplars_event(struct exemplars *x, const struct stockade_event *event)
 {
     const struct stockade_fact *wall = fact(event, "wall_us");
-    const char *dash = strrchr(event->process_id, '-'); // behind the name of a node
-    const char *id = dash != NULL ? dash + 1 : event->process_id;
+    struct trace t;
     if (strcmp(event->kind, "JOB_ENDED") != 0 || wall == NULL ||
-        wall->type != STOCKADE_FACT_NUMBER || strlen(id) != EXEMPLAR_ID - 1 ||
-        strspn(id, "0123456789abcdef") != EXEMPLAR_ID - 1)
+        wall->type != STOCKADE_FACT_NUMBER || !trace_of_job(event, &t))
         return;
     struct exemplar *to = &x->job[x->n++ % EXEMPLARS_MAX];
-    memcpy(to->trace_id, id, EXEMPLAR_ID);
+    trace_hex(t.trace_id, sizeof t.trace_id, to->trace_id);
     to->value = (double)wall->number / 1e6;
     to->time_s = (double)event->time_ns / 1e9;
 }

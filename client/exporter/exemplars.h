@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exemplars of the histogram of job durations: the last jobs, by which a person comes from a slow quantile to a job that was
-// slow. The trace id is the id of the job without the name of its node: 32 hexadecimal digits. Loop thread only.
+// slow. The trace id is that of trace.h. Loop thread only.
 #pragma once
 
 #include "client/exposition.h"

@@ -30,7 +30,11 @@ struct exporter {
     char last_instance[BROKER_INSTANCE]; // the last event that came
     uint64_t last_sequence;
     struct outputs outputs;
-    uint64_t scrapes_failed; // the broker did not answer
+    uv_timer_t interval;
+    bool has_interval, fetching;
+    struct broker_waiter waiter; // of interval.c
+    double started_s;            // since 1970
+    uint64_t scrapes_failed;     // the broker did not answer
 };
 
 // ---- scrape.c
@@ -42,6 +46,12 @@ void scrape_gone(void *exporter, struct http_request *r);
 // Writes the broker's metrics, if metrics is not NULL, and the exporter's own. False: out of memory, or the file failed.
 bool scrape_write(struct exporter *x, const struct stockade_metrics *metrics, enum exposition form,
                   FILE *to);
+
+// ---- interval.c
+
+// Puts the metrics into the queue for OTLP in the configured interval, if they are wanted.
+int interval_begin(struct exporter *x, struct err *e);
+void interval_close(struct exporter *x);
 
 // ---- own.c
 

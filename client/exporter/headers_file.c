@@ -98,6 +98,18 @@ read_lines(const char *path, struct headers_file *h, struct err *e)
 }
 
 int
+headers_lines_read(const char *name, const char *lines, struct headers_file *out, struct err *e)
+{
+    *out = (struct headers_file){.text = strdup(lines)};
+    if (out->text == NULL)
+        return err_sys(e, ENOMEM, "read %s", name);
+    int r = read_lines(name, out, e);
+    if (r < 0)
+        headers_file_clear(out);
+    return r;
+}
+
+int
 headers_file_read(const char *path, struct headers_file *out, struct err *e)
 {
     size_t n = 0;

@@ -22,5 +22,9 @@ void headers_file_clear(struct headers_file *h);
 // Reads lines "Name: value"; empty lines and those that begin with '#' are skipped. On failure *out is empty.
 int headers_file_read(const char *path, struct headers_file *out, struct err *e);
 
+// The same for lines from elsewhere. name: for messages.
+int headers_lines_read(const char *name, const char *lines, struct headers_file *out,
+                       struct err *e);
+
 // Reads a file without the white space at its end. *owned*: free(3).
 int secret_file_read(const char *path, char **out, size_t *out_n, struct err *e);

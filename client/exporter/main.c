@@ -12,6 +12,7 @@
 
 #include "proto/container_of.h"
 #include "proto/leak.h"
+#include "proto/now.h"
 #include "confine.h"
 #include "exporter.h"
 
@@ -125,6 +126,7 @@ open_outputs(struct exporter *x, struct err *e)
 static void
 close_all(struct exporter *x)
 {
+    interval_close(x);
     broker_close(x->broker); // answers requests that wait
     http_close(x->http);
     outputs_close(&x->outputs);
@@ -236,6 +238,8 @@ start(struct exporter *x, bool once, struct err *e)
     if (r == 0)
         r = open_broker(x, !once && (x->outputs.n > 0 || x->config->prometheus.exemplars), e);
     if (r == 0 && !once)
+        r = interval_begin(x, e);
+    if (r == 0 && !once)
         r = open_http(x, e);
     return r == 0 ? confine_filter(e) : r;
 }
@@ -257,6 +261,7 @@ main(int argc, char **argv)
     if (o.check)
         return 0;
     exporter.config = &config;
+    exporter.started_s = (double)now_ns(CLOCK_REALTIME) / 1e9;
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN); // a write beyond RLIMIT_FSIZE fails
     if (confine_account(&e) < 0 || start(&exporter, o.once, &e) < 0) {

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "proto/host_port.h"
+#include "facts.h"
 
 enum {
     CLASS_BASE = 0,
@@ -32,31 +33,6 @@ enum { ACTION_ALLOWED = 1, ACTION_DENIED = 2, DISPOSITION_ALLOWED = 1, DISPOSITI
 enum { STATUS_SUCCESS = 1, STATUS_FAILURE = 2, DEVICE_VIRTUAL = 6 };
 enum { FILE_UNKNOWN = 0, FILE_REGULAR = 1 };
 enum { DIRECTION_INBOUND = 1, DIRECTION_OUTBOUND = 2 };
-
-// ---- Facts of an event
-
-static const struct stockade_fact *
-fact(const struct stockade_event *event, const char *name)
-{
-    for (size_t i = 0; i < event->facts_n; i++)
-        if (strcmp(event->facts[i].name, name) == 0)
-            return &event->facts[i];
-    return NULL;
-}
-
-static const char *
-text(const struct stockade_event *event, const char *name)
-{
-    const struct stockade_fact *f = fact(event, name);
-    return f != NULL && f->type == STOCKADE_FACT_TEXT ? f->text : "";
-}
-
-static uint64_t
-number(const struct stockade_event *event, const char *name)
-{
-    const struct stockade_fact *f = fact(event, name);
-    return f != NULL && f->type != STOCKADE_FACT_TEXT ? f->number : 0;
-}
 
 // ---- Members
 
@@ -158,17 +134,17 @@ fill_process(json_t *o, const struct stockade_event *event)
 {
     const struct stockade_fact *parent = fact(event, "parent_pid");
     json_t *p = process(event->pid, event->comm);
-    if (text(event, "path")[0] != '\0')
-        put(p, "file", file(text(event, "path"), FILE_REGULAR));
-    put_text(p, "cmd_line", text(event, "arguments"));
-    put_text(p, "working_directory", text(event, "cwd"));
+    if (fact_text(event, "path")[0] != '\0')
+        put(p, "file", file(fact_text(event, "path"), FILE_REGULAR));
+    put_text(p, "cmd_line", fact_text(event, "arguments"));
+    put_text(p, "working_directory", fact_text(event, "cwd"));
     if (parent != NULL)
         put(p, "parent_process", process(parent->number, ""));
     put(o, "process", p);
     put(o, "actor", actor(event));
     if (strcmp(event->kind, "EXIT") == 0)
-        put_number(o, "exit_code", number(event, "code"));
-    put_text(o, "message", text(event, "name"));
+        put_number(o, "exit_code", fact_number(event, "code"));
+    put_text(o, "message", fact_text(event, "name"));
 }
 
 static void
@@ -179,12 +155,12 @@ fill_file(json_t *o, const struct stockade_event *event)
         unsigned activity;
     } activities[] = {{"open", 14},    {"stat", 8}, {"rename", 5}, {"unlink", 4},
                       {"truncate", 3}, {"link", 1}, {"symlink", 1}};
-    const char *resolved = text(event, "resolved");
-    put(o, "file", file(resolved[0] != '\0' ? resolved : text(event, "path"), FILE_UNKNOWN));
+    const char *resolved = fact_text(event, "resolved");
+    put(o, "file", file(resolved[0] != '\0' ? resolved : fact_text(event, "path"), FILE_UNKNOWN));
     put(o, "actor", actor(event));
-    put_number(o, "status_id", number(event, "error") != 0 ? STATUS_FAILURE : STATUS_SUCCESS);
+    put_number(o, "status_id", fact_number(event, "error") != 0 ? STATUS_FAILURE : STATUS_SUCCESS);
     for (size_t i = 0; i < sizeof activities / sizeof activities[0]; i++)
-        if (strcmp(text(event, "operation"), activities[i].operation) == 0)
+        if (strcmp(fact_text(event, "operation"), activities[i].operation) == 0)
             put_number(o, "activity_id", activities[i].activity);
 }
 
@@ -193,11 +169,11 @@ fill_network(json_t *o, const struct stockade_event *event)
 {
     const bool denied = strcmp(event->kind, "DENIED") == 0;
     const bool listens = strcmp(event->kind, "LISTEN") == 0;
-    const char *reason = text(event, "reason");
+    const char *reason = fact_text(event, "reason");
     json_t *connection = json_object();
     put(o, listens ? "src_endpoint" : "dst_endpoint",
-        endpoint(text(event, "destination"), text(event, "name")));
-    put_text(connection, "protocol_name", text(event, "protocol"));
+        endpoint(fact_text(event, "destination"), fact_text(event, "name")));
+    put_text(connection, "protocol_name", fact_text(event, "protocol"));
     put_number(connection, "direction_id", listens ? DIRECTION_INBOUND : DIRECTION_OUTBOUND);
     put(o, "connection_info", connection);
     put(o, "actor", actor(event));
@@ -207,11 +183,11 @@ fill_network(json_t *o, const struct stockade_event *event)
         json_t *rule = json_object();
         put_text(rule, "name", reason[0] != '\0' ? reason : "unknown");
         put(o, "firewall_rule", rule);
-        put_text(o, "message", text(event, "hint"));
+        put_text(o, "message", fact_text(event, "hint"));
     } else if (strcmp(event->kind, "FLOW_ENDED") == 0) {
         json_t *traffic = json_object();
-        put_number(traffic, "bytes_out", number(event, "out_bytes"));
-        put_number(traffic, "bytes_in", number(event, "in_bytes"));
+        put_number(traffic, "bytes_out", fact_number(event, "out_bytes"));
+        put_number(traffic, "bytes_in", fact_number(event, "in_bytes"));
         put(o, "traffic", traffic);
         put_number(o, "status_id", reason[0] != '\0' ? STATUS_FAILURE : STATUS_SUCCESS);
     }
@@ -223,7 +199,7 @@ fill_dns(json_t *o, const struct stockade_event *event)
 {
     enum { RCODE_NO_ERROR = 0, RCODE_NO_NAME = 3, RESPONSE = 2 };
     const bool denied = strcmp(event->kind, "DENIED") == 0;
-    const char *name = text(event, denied ? "destination" : "name");
+    const char *name = fact_text(event, denied ? "destination" : "name");
     json_t *query = json_object();
     put(query, "hostname", json_string(name[0] != '\0' ? name : "unknown"));
     put(o, "query", query);
@@ -231,11 +207,11 @@ fill_dns(json_t *o, const struct stockade_event *event)
     put(o, "actor", actor(event));
     put_number(o, "rcode_id", denied ? RCODE_NO_NAME : RCODE_NO_ERROR);
     put_verdict(o, !denied);
-    put_text(o, "status_detail", text(event, "reason"));
-    if (!denied && text(event, "destination")[0] != '\0') {
+    put_text(o, "status_detail", fact_text(event, "reason"));
+    if (!denied && fact_text(event, "destination")[0] != '\0') {
         json_t *answer = json_object();
         json_t *answers = json_array();
-        put_text(answer, "rdata", text(event, "destination"));
+        put_text(answer, "rdata", fact_text(event, "destination"));
         (void)json_array_append_new(answers, answer);
         put(o, "answers", answers);
     }
@@ -248,16 +224,16 @@ fill_finding(json_t *o, const struct stockade_event *event)
     json_t *info = json_object();
     json_t *evidence = json_object();
     json_t *evidences = json_array();
-    (void)snprintf(uid, sizeof uid, "%s-%" PRIu64, event->instance, number(event, "sequence"));
+    (void)snprintf(uid, sizeof uid, "%s-%" PRIu64, event->instance, fact_number(event, "sequence"));
     put_text(info, "uid", uid);
-    put_text(info, "title", text(event, "rule"));
-    put_text(info, "desc", text(event, "text"));
+    put_text(info, "title", fact_text(event, "rule"));
+    put_text(info, "desc", fact_text(event, "text"));
     put(o, "finding_info", info);
-    put_text(o, "message", text(event, "text"));
+    put_text(o, "message", fact_text(event, "text"));
     put(evidence, "actor", actor(event));
     (void)json_array_append_new(evidences, evidence);
     put(o, "evidences", evidences);
-    put(o, "is_alert", json_boolean(strcmp(text(event, "response"), "log") != 0));
+    put(o, "is_alert", json_boolean(strcmp(fact_text(event, "response"), "log") != 0));
 }
 
 static void
@@ -281,7 +257,8 @@ fill_api(json_t *o, const struct stockade_event *event)
     (void)json_array_append_new(resources, resource);
     put(o, "resources", resources);
     put_text(o, "message",
-             text(event, "note")[0] != '\0' ? text(event, "note") : text(event, "reason"));
+             fact_text(event, "note")[0] != '\0' ? fact_text(event, "note")
+                                                 : fact_text(event, "reason"));
 }
 
 static void
@@ -289,7 +266,7 @@ fill_base(json_t *o, const struct stockade_event *event)
 {
     char message[128];
     (void)snprintf(message, sizeof message, "%" PRIu64 " events of class %.32s were lost",
-                   number(event, "events"), text(event, "event_class"));
+                   fact_number(event, "events"), fact_text(event, "event_class"));
     put_text(o, "message", message);
 }
 
@@ -330,7 +307,7 @@ static const struct kind other = {"", CLASS_API, ACTIVITY_OTHER, fill_api};
 static const struct kind *
 kind_of(const struct stockade_event *event)
 {
-    if (strcmp(event->kind, "DENIED") == 0 && strcmp(text(event, "operation"), "dns") == 0)
+    if (strcmp(event->kind, "DENIED") == 0 && strcmp(fact_text(event, "operation"), "dns") == 0)
         return &refused_query;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (strcmp(kinds[i].kind, event->kind) == 0)

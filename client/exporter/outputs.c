@@ -13,7 +13,7 @@
 #include "proto/now.h"
 #include "ocsf.h"
 
-enum { PATH_BYTES = POSITION_PATH_MAX, NDJSON_RECORDS = 512 };
+enum { PATH_BYTES = POSITION_PATH_MAX, NDJSON_RECORDS = 512, OTLP_RECORDS = 512 };
 
 // ---- Encoders
 
@@ -42,6 +42,45 @@ encode_ocsf_gap(void *cookie, uint64_t count, const char *reason, struct sink_by
 
 static const struct delivery_format ndjson = {.content_type = "application/x-ndjson",
                                               .records_max = NDJSON_RECORDS};
+
+static int
+encode_log(void *cookie, const struct stockade_event *event, struct sink_bytes *out)
+{
+    const struct output *o = cookie;
+    return otlp_log(o->otlp, event, out);
+}
+
+static int
+encode_log_gap(void *cookie, uint64_t count, const char *reason, struct sink_bytes *out)
+{
+    const struct output *o = cookie;
+    return otlp_log_gap(o->otlp, count, reason, out);
+}
+
+static int
+encode_spans(void *cookie, const struct stockade_event *event, struct sink_bytes *out)
+{
+    const struct output *o = cookie;
+    return otlp_spans(o->otlp, event, out);
+}
+
+// It takes no events.
+static int
+encode_nothing(void *cookie, const struct stockade_event *event, struct sink_bytes *out)
+{
+    (void)cookie;
+    (void)event;
+    *out = (struct sink_bytes){0};
+    return 0;
+}
+
+static const struct delivery_format otlp_format = {
+    .content_type = "application/x-protobuf",
+    .records_max = OTLP_RECORDS,
+    .otlp = true,
+    .wrap = otlp_wrap,
+    .rejected = otlp_rejected,
+};
 
 // ---- Stores
 
@@ -164,6 +203,56 @@ open_ocsf_http(const struct opener *w)
     return open_target(w, &w->config->ocsf.http, &ndjson, NULL);
 }
 
+static int
+open_otlp(const struct opener *w, enum otlp_signal signal)
+{
+    const struct otlp_settings *s = &w->config->otlp;
+    if (w->all->otlp == NULL)
+        w->all->otlp = otlp_new(s->service, s->attributes, w->e);
+    if (w->all->otlp == NULL)
+        return err_errno(w->e);
+    w->o->otlp = w->all->otlp;
+    return open_target(w, &s->signal[signal], &otlp_format, w->all->otlp);
+}
+
+static int
+open_otlp_logs(const struct opener *w)
+{
+    w->o->sink->severity = w->config->otlp.severity;
+    w->o->sink->encode = encode_log;
+    w->o->sink->encode_gap = encode_log_gap;
+    return open_otlp(w, OTLP_LOGS);
+}
+
+static int
+open_otlp_traces(const struct opener *w)
+{
+    w->o->sink->encode = encode_spans;
+    return open_otlp(w, OTLP_TRACES);
+}
+
+static int
+open_otlp_metrics(const struct opener *w)
+{
+    w->o->sink->encode = encode_nothing;
+    w->all->metrics = w->o;
+    return open_otlp(w, OTLP_METRICS);
+}
+
+int
+outputs_metrics(struct outputs *all, const struct stockade_metrics *metrics, int64_t now_ns)
+{
+    struct sink *s = all->metrics->sink;
+    struct sink_bytes b = {0};
+    int r = otlp_metrics(all->otlp, metrics, now_ns, &b);
+    if (r == 0)
+        r = store_queue(all->metrics, &b, now_ns);
+    free(b.bytes);
+    s->events += r == 0;
+    s->failed += r < 0;
+    return r;
+}
+
 // ---- The table
 
 static bool
@@ -184,6 +273,24 @@ has_ocsf_http(const struct exporter_config *c)
     return c->ocsf.http.post.url[0] != '\0';
 }
 
+static bool
+has_otlp_logs(const struct exporter_config *c)
+{
+    return c->otlp.signal[OTLP_LOGS].post.url[0] != '\0';
+}
+
+static bool
+has_otlp_traces(const struct exporter_config *c)
+{
+    return c->otlp.signal[OTLP_TRACES].post.url[0] != '\0';
+}
+
+static bool
+has_otlp_metrics(const struct exporter_config *c)
+{
+    return c->otlp.signal[OTLP_METRICS].post.url[0] != '\0';
+}
+
 static const struct kind {
     const char *name;
     bool (*wanted)(const struct exporter_config *c);
@@ -192,6 +299,9 @@ static const struct kind {
     {"ocsf-file", has_ocsf_file, open_ocsf_file},
     {"ocsf-stdout", has_ocsf_stdout, open_ocsf_stdout},
     {"ocsf-http", has_ocsf_http, open_ocsf_http},
+    {"otlp-logs", has_otlp_logs, open_otlp_logs},
+    {"otlp-traces", has_otlp_traces, open_otlp_traces},
+    {"otlp-metrics", has_otlp_metrics, open_otlp_metrics},
 };
 _Static_assert(sizeof kinds / sizeof kinds[0] <= SINKS_MAX, "a place for each");
 
@@ -240,5 +350,6 @@ outputs_free(struct outputs *all)
         free(o->stream);
     }
     poster_free(all->poster);
+    otlp_free(all->otlp);
     *all = (struct outputs){0};
 }

@@ -10,11 +10,13 @@
 #include "delivery.h"
 #include "lines.h"
 #include "line_stream.h"
+#include "otlp.h"
 #include "queue.h"
 #include "sinks.h"
 
 struct output {
     const char *name;
+    struct otlp *otlp; // NULL: another format
     struct sink *sink;
     // one of these
     struct lines *lines;        // owned
@@ -25,7 +27,9 @@ struct output {
 
 struct outputs {
     struct sinks sinks;
-    struct poster *poster; // NULL: nothing goes over HTTP
+    struct poster *poster;  // NULL: nothing goes over HTTP
+    struct otlp *otlp;      // NULL: none
+    struct output *metrics; // of OTLP: it takes no events; NULL: none
     struct output output[SINKS_MAX];
     size_t n;
 };
@@ -33,5 +37,7 @@ struct outputs {
 // Opens what the configuration names. Call outputs_close() and outputs_free() also after a failure.
 int outputs_open(struct outputs *all, uv_loop_t *loop, const struct exporter_config *c,
                  struct err *e);
+// Puts the metrics into the queue of all->metrics. A negative errno: they do not get there.
+int outputs_metrics(struct outputs *all, const struct stockade_metrics *metrics, int64_t now_ns);
 void outputs_close(struct outputs *all);
 void outputs_free(struct outputs *all);

@@ -172,6 +172,12 @@ reachable(const struct output *o)
     return delivery_numbers(o->delivery)->reachable;
 }
 
+static double
+start_time(const struct exporter *x)
+{
+    return x->started_s;
+}
+
 #define COUNTER STOCKADE_METRIC_COUNTER
 #define GAUGE   STOCKADE_METRIC_GAUGE
 
@@ -198,6 +204,8 @@ static const struct row rows[] = {
      refused},
     {"stockade_exporter_http_cut_total", "HTTP clients that were disconnected for being too slow.",
      "", COUNTER, cut},
+    {"stockade_exporter_start_time_seconds", "When the exporter started, since 1970.", "seconds",
+     GAUGE, start_time},
     {"stockade_exporter_scrapes_failed_total", "Scrapes without the broker's metrics.", "", COUNTER,
      scrapes_failed},
 };

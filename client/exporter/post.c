@@ -263,7 +263,7 @@ static int
 add_headers(struct post *p, const struct post_settings *s, struct err *e)
 {
     char line[128];
-    struct headers_file auto_headers file = {0};
+    struct headers_file auto_headers file = {0}, auto_headers given = {0};
     (void)snprintf(line, sizeof line, "Content-Type: %s", s->content_type);
     int r = add_header(&p->headers, line, e);
     if (r == 0)
@@ -272,6 +272,10 @@ add_headers(struct post *p, const struct post_settings *s, struct err *e)
         r = add_header(&p->headers, "Content-Encoding: gzip", e);
     for (size_t i = 0; r == 0 && s->headers[i] != NULL; i++)
         r = add_header(&p->headers, s->headers[i], e);
+    if (r == 0 && s->header_lines[0] != '\0')
+        r = headers_lines_read("the configured headers", s->header_lines, &given, e);
+    for (size_t i = 0; r == 0 && i < given.n; i++)
+        r = add_header(&p->headers, given.line[i], e);
     if (r == 0 && s->headers_file[0] != '\0')
         r = headers_file_read(s->headers_file, &file, e);
     for (size_t i = 0; r == 0 && i < file.n; i++)

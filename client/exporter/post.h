@@ -17,7 +17,8 @@ enum {
     POST_RESPONSE_MAX = 16 * 1024,
     POST_HEADERS_MAX = 32,
     POST_URL_MAX = 512,
-    POST_PATH_MAX = 256
+    POST_PATH_MAX = 256,
+    POST_LINES_MAX = 2048
 };
 
 struct poster;
@@ -29,6 +30,8 @@ struct post_settings {
     char ca_file[POST_PATH_MAX], certificate_file[POST_PATH_MAX], key_file[POST_PATH_MAX];
     // Lines "Name: value"; "": none. Readable by nobody but the owner and the group.
     char headers_file[POST_PATH_MAX];
+    // Further lines, which may be secret; "": none
+    char header_lines[POST_LINES_MAX];
     uint64_t timeout_ms; // of one request
     bool gzip;
     const char *content_type;

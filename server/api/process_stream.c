@@ -223,6 +223,7 @@ begin(struct stream *st, struct sandbox *sb, const Stockade__V1__Command *comman
     spec.count_syscalls = st->counts;
     spec.arrived_ns = call_arrived_ns(st->call);
     spec.sandbox_ns = sandbox_ns;
+    spec.traceparent = call_metadata(st->call, "traceparent");
     r = job_start(sb, &spec, &j, e);
     if (r < 0)
         return r;

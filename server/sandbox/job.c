@@ -172,6 +172,8 @@ job_new(struct sandbox *s, const struct job_spec *spec)
     j->terminal = spec->terminal;
     j->used.arrived_ns = spec->arrived_ns;
     j->used.sandbox_ns = spec->sandbox_ns;
+    if (spec->traceparent != NULL && traceparent_valid(spec->traceparent))
+        (void)snprintf(j->traceparent, sizeof j->traceparent, "%s", spec->traceparent);
     list_init(&j->all_node);
     list_init(&j->of_sandbox);
     list_init(&j->kept_node);

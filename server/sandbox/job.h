@@ -84,6 +84,7 @@ struct job_spec {
     // failure, unless it is refused before the agent is touched, the agent is gone or ending.
     struct agent *agent;
     uint64_t arrived_ns, sandbox_ns;
+    const char *traceparent; // of its caller, or NULL; ignored if it is malformed
 };
 
 // A follower of a job: a stream of its output, or (no_output) of its end only. Embedded in its owner.
@@ -134,6 +135,9 @@ struct sandbox *job_sandbox(const struct job *j); // NULL after its end
 const struct limits *job_limits(const struct job *j);
 uint64_t job_output_bytes(const struct job *j);           // until now
 const struct job_result *job_result(const struct job *j); // complete from its end on
+const char *job_traceparent(const struct job *j);         // "": none
+// Time from the start of its main process to its end, and from then until now.
+void job_times(const struct job *j, uint64_t *exec_us, uint64_t *collect_us);
 const struct cgstat *job_stat_after(const struct job *j); // of its sandbox, at the job's end
 
 // Follows the output from an offset on. no_timeout: the job waits for this reader without a timeout.

@@ -8,18 +8,6 @@
 #include "job.h"
 #include "proto/wire.h"
 
-static Stockade__V1__Figure *
-figure_to_message(struct arena *a, const struct figure *f)
-{
-    Stockade__V1__Figure *m = wire_make(a, &stockade__v1__figure__descriptor);
-    if (m == NULL)
-        return NULL;
-    m->value = f->value;
-    m->source = (Stockade__V1__FigureSource)f->source;
-    m->scope = (Stockade__V1__FigureScope)f->scope;
-    return m;
-}
-
 static char *
 unknown_line(struct arena *a, const char *name, const char *why)
 {
@@ -29,21 +17,34 @@ unknown_line(struct arena *a, const char *name, const char *why)
 }
 
 // The fields 1 to BILL_FIGURES_N of the message are the figures, in the order of enum bill_figure.
+void
+job_message_bill(Stockade__V1__Bill *m, Stockade__V1__Figure figures[BILL_FIGURES_N],
+                 const struct bill *b)
+{
+    const ProtobufCMessageDescriptor *type = &stockade__v1__bill__descriptor;
+    stockade__v1__bill__init(m);
+    for (unsigned i = 0; i < BILL_FIGURES_N; i++) {
+        Stockade__V1__Figure *f = &figures[i];
+        stockade__v1__figure__init(f);
+        f->value = b->f[i].value;
+        f->source = (Stockade__V1__FigureSource)b->f[i].source;
+        f->scope = (Stockade__V1__FigureScope)b->f[i].scope;
+        memcpy((char *)m + type->fields[i].offset, &f, sizeof(void *));
+    }
+}
+
 static Stockade__V1__Bill *
 bill_to_message(struct arena *a, const struct bill *b)
 {
-    const ProtobufCMessageDescriptor *type = &stockade__v1__bill__descriptor;
-    Stockade__V1__Bill *m = wire_make(a, type);
-    if (m == NULL)
+    Stockade__V1__Bill *m = wire_make(a, &stockade__v1__bill__descriptor);
+    Stockade__V1__Figure *figures = arena_alloc(a, sizeof *figures * BILL_FIGURES_N);
+    if (m == NULL || figures == NULL)
         return NULL;
+    job_message_bill(m, figures, b);
     m->unknown = arena_alloc(a, sizeof *m->unknown * BILL_FIGURES_N);
     if (m->unknown == NULL)
         return NULL;
     for (unsigned i = 0; i < BILL_FIGURES_N; i++) {
-        Stockade__V1__Figure *f = figure_to_message(a, &b->f[i]);
-        memcpy((char *)m + type->fields[i].offset, &f, sizeof(void *));
-        if (f == NULL)
-            return NULL;
         if (b->unknown[i] == NULL)
             continue;
         const char *line = unknown_line(a, bill_name(i), b->unknown[i]);

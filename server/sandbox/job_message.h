@@ -4,10 +4,15 @@
 #pragma once
 
 #include "proto/arena.h"
+#include "bill.h"
 #include "stockade/v1/process_service.pb-c.h"
 
 struct job;
 struct job_result;
+
+// The bill without the reasons of unknown figures. The message borrows `figures`, which it fills.
+void job_message_bill(Stockade__V1__Bill *m, Stockade__V1__Figure figures[BILL_FIGURES_N],
+                      const struct bill *b);
 
 Stockade__V1__Result *job_message_result(struct arena *a, const struct job_result *r);
 

@@ -3,6 +3,7 @@
 // followers).
 #pragma once
 
+#include "proto/traceparent.h"
 #include "cgstat.h"
 #include "job.h"
 #include "observers.h"
@@ -49,6 +50,7 @@ struct job {
     uint64_t wall_left_ns, wall_from_ns; // from: 0 while it is paused
     uint64_t paused_from_ns;
     struct bill_input used;
+    char traceparent[TRACEPARENT_LENGTH + 1];
     void *notes[OBSERVERS_MAX]; // of each observer
     struct job_result result;
     char end_reason[256];

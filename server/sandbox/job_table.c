@@ -377,6 +377,23 @@ job_stat_after(const struct job *j)
     return &j->used.after;
 }
 
+const char *
+job_traceparent(const struct job *j)
+{
+    return j->traceparent;
+}
+
+void
+job_times(const struct job *j, uint64_t *exec_us, uint64_t *collect_us)
+{
+    const struct bill_input *u = &j->used;
+    const uint64_t now = uv_hrtime();
+    *exec_us = u->started_ns != 0 && u->ended_ns > u->started_ns
+                   ? (u->ended_ns - u->started_ns) / 1000
+                   : 0;
+    *collect_us = u->ended_ns != 0 && now > u->ended_ns ? (now - u->ended_ns) / 1000 : 0;
+}
+
 void
 job_view(const struct job *j, struct job_view *out)
 {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "proto/now.h"
+#include "server/sandbox/job_message.h"
 #include "private.h"
 
 void
@@ -61,6 +62,7 @@ telemetry_job_started(void *telemetry, struct job *j)
     facts.args = args;
     struct job_view v;
     job_view(j, &v);
+    facts.traceparent = job_traceparent(j);
     for (; facts.n_args < v.args_n && facts.n_args < JOB_SHOWN_ARGS; facts.n_args++)
         args[facts.n_args] = v.args[facts.n_args];
     m.detail_case = DETAIL(JOB);
@@ -92,6 +94,8 @@ publish_end(struct telemetry *t, struct telemetry_box *b, const struct job *j)
     const struct job_result *r = job_result(j);
     Stockade__V1__Event m;
     Stockade__V1__JobFacts facts = STOCKADE__V1__JOB_FACTS__INIT;
+    Stockade__V1__Bill bill;
+    Stockade__V1__Figure figures[BILL_FIGURES_N];
     char reason[1024];
     telemetry_fill(&m, b->sandbox, j, KIND(JOB_ENDED), GRAVE(INFO));
     facts.outcome = (Stockade__V1__Outcome)r->outcome;
@@ -101,6 +105,10 @@ publish_end(struct telemetry *t, struct telemetry_box *b, const struct job *j)
     facts.wall_us = r->bill.f[BILL_WALL_US].value;
     facts.cpu_ns = r->bill.f[BILL_CPU_USER_NS].value + r->bill.f[BILL_CPU_SYSTEM_NS].value;
     facts.memory_peak_bytes = r->bill.f[BILL_MEMORY_PEAK_BYTES].value;
+    facts.traceparent = job_traceparent(j);
+    job_times(j, &facts.exec_us, &facts.collect_us);
+    job_message_bill(&bill, figures, &r->bill);
+    facts.bill = &bill;
     m.detail_case = DETAIL(JOB);
     m.job = &facts;
     telemetry_publish(t, b, &m);
