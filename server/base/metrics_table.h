@@ -36,6 +36,7 @@
     LABEL(PROCESS, "process", 4)      /* enum metric_process */                                    \
     LABEL(SLEEP, "state", 2)          /* sleep/sleepers.c */                                       \
     LABEL(APPROVAL, "outcome", 6)     /* ApprovalState of the schema */                            \
+    LABEL(KEPT, "kind", 3)            /* enum store_kind */                                        \
     LABEL(VERSION, "version", 1)
 
 // COUNTER(id, unit, label, label, name, help)
@@ -135,6 +136,19 @@
           "Time until a sandbox that was asleep had its files again.")                             \
     COUNTER(SLEEPERS_FELL_BACK, NUMBER, NONE, NONE, "stockade_sandboxes_fell_back_total",          \
             "Sandboxes that were lost while they were awake, and are as they last fell asleep.")   \
+    GAUGE(                                                                                         \
+        KEPT_RECORDS, NUMBER, KEPT, "stockade_kept_states",                                        \
+        "States of files in the state directory, by kind: snapshots, sandboxes that have slept, "  \
+        "templates that callers made.")                                                            \
+    GAUGE(KEPT_LAYERS, NUMBER, NONE, "stockade_kept_layers",                                       \
+          "Layers of these states; states share layers.")                                          \
+    GAUGE(KEPT_BYTES, BYTES, NONE, "stockade_kept_bytes", "Bytes of these layers.")                \
+    TIMES(KEEP_TIME, NONE, "stockade_keep_duration_seconds",                                       \
+          "Time until a state of files was on the disk.")                                          \
+    COUNTER(KEEPS_FAILED, NUMBER, NONE, NONE, "stockade_keep_failures_total",                      \
+            "Times that a state of files could not be kept.")                                      \
+    COUNTER(KEPT_DAMAGED, NUMBER, NONE, NONE, "stockade_kept_damaged_layers_total",                \
+            "Layers whose files were not what was written when they were read.")                   \
     COUNTER(BIRTHS, NUMBER, NONE, NONE, "stockade_sandbox_births_total",                           \
             "Sandboxes that became ready.")                                                        \
     COUNTER(BIRTHS_FAILED, NUMBER, NONE, NONE, "stockade_sandbox_birth_failures_total",            \

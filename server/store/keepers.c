@@ -120,6 +120,9 @@ try_later(struct work *w, const struct err *e)
 static void
 put_back(struct keepers *k, struct work *w)
 {
+    if (w->what.list_fd >= 0) // what stays may be more then
+        (void)close(w->what.list_fd);
+    w->what.list_fd = -1;
     list_remove(&w->node);
     list_append(k->queue.next, &w->node); // before the first
     k->queued++;
@@ -164,6 +167,11 @@ start(struct work *w)
     if (w->what.is_needed != NULL && w->what.is_needed(w->cookie, w->what.order.digest)) {
         const struct keep_answer stays = {.ok = 1};
         end(w, &stays);
+        return;
+    }
+    if (w->what.list != NULL && (w->what.list_fd = w->what.list(w->cookie, &e)) < 0) {
+        w->what.list_fd = -1;
+        end_failed(w, &e);
         return;
     }
     int rc = w->what.order.op == KEEP_PUT ? spawn_keep(spawn, w->what.slot, w->what.generation,
@@ -243,8 +251,6 @@ keepers_add(struct keepers *k, const struct keepers_work *what, keepers_done *do
         int rc = err_set(e, ERR_RESOURCE_EXHAUSTED, "%u layers already wait to be written or read",
                          k->queued);
         err_detail(e, "KEEPERS", NULL, "try again later");
-        if (what->list_fd >= 0)
-            (void)close(what->list_fd);
         return rc;
     }
     *w = (struct work){.k = k, .what = *what, .done = done, .cookie = cookie, .fd = -1};

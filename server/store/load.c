@@ -12,9 +12,12 @@
 
 #include "proto/auto.h"
 #include "server/base/log.h"
+#include "server/base/metrics.h"
 #include "server/base/server.h"
 #include "server/rpc/tenants.h"
 #include "private.h"
+
+enum { SWEEPS_FAILED_MAX = 3 };
 
 static int
 take(struct store *s, struct file_content *c, struct err *e)
@@ -47,7 +50,19 @@ take(struct store *s, struct file_content *c, struct err *e)
     while (at != &s->records && list_entry(at, struct stored, node)->order < r->order)
         at = at->next;
     list_append(at, &r->node); // before it
+    store_list(r);
     return 0;
+}
+
+// A copy under another name would be a second record with the same file.
+static int
+check_path(const struct store *s, const char *path, const struct file_content *c, struct err *e)
+{
+    char own[STORE_PATH_MAX];
+    file_path(s->state_dir, c->r.id, own);
+    return strcmp(own, path) == 0
+               ? 0
+               : err_set(e, ERR_DATA_LOSS, "not a valid record: it is the file of %s", c->r.id);
 }
 
 static int
@@ -59,6 +74,8 @@ load_one(struct store *s, const char *path, struct err *e)
     int rc = c == NULL ? err_sys(e, ENOMEM, "read a record") : file_read(path, &bytes, &n, e);
     if (rc == 0)
         rc = file_unpack(bytes, n, c, e);
+    if (rc == 0)
+        rc = check_path(s, path, c, e);
     if (rc == 0)
         rc = take(s, c, e);
     if (c != NULL)
@@ -113,31 +130,49 @@ load_all(struct store *s, struct err *e)
 static void
 on_swept(void *cookie, const struct keep_answer *a)
 {
-    (void)cookie;
-    if (a->ok == 0)
-        log_err(LOG_WARNING, "store", &a->err);
-    else if (a->removed > 0)
-        log_event(LOG_INFO, "store", "%llu layers that no state of files needs were removed",
-                  (unsigned long long)a->removed);
+    struct store *s = cookie;
+    s->sweeping = false;
+    if (a->ok != 0) {
+        s->sweeps_failed = 0;
+        if (a->removed > 0)
+            log_event(LOG_INFO, "store", "%llu layers that no state of files needs were removed",
+                      (unsigned long long)a->removed);
+        return;
+    }
+    log_err(LOG_WARNING, "store", &a->err);
+    if (++s->sweeps_failed < SWEEPS_FAILED_MAX) // the next start does it otherwise
+        store_sweep(s);
 }
 
+// When its turn has come: no layer is being written.
 static int
-sweep(struct store *s, struct err *e)
+list_layers(void *cookie, struct err *e)
 {
-    int fd = memfd_create("layers", MFD_CLOEXEC);
+    struct store *s = cookie;
+    int auto_close fd = memfd_create("layers", MFD_CLOEXEC);
     if (fd < 0)
         return err_sys(e, errno, "list the layers");
     list_each(it, &s->layers)
     {
         const struct stored_layer *l = list_entry(it, struct stored_layer, node);
-        if (write(fd, l->digest, sizeof l->digest) != (ssize_t)sizeof l->digest) {
-            int rc = err_sys(e, errno, "list the layers");
-            (void)close(fd);
-            return rc;
-        }
+        if (write(fd, l->digest, sizeof l->digest) != (ssize_t)sizeof l->digest)
+            return err_sys(e, errno, "list the layers");
     }
-    const struct keepers_work w = {.order = {.op = KEEP_SWEEP}, .list_fd = fd};
-    return keepers_add(s->keepers, &w, on_swept, s, e);
+    return take_fd(&fd);
+}
+
+void
+store_sweep(struct store *s)
+{
+    const struct keepers_work w = {.order = {.op = KEEP_SWEEP}, .list_fd = -1, .list = list_layers};
+    struct err e;
+    if (s->sweeping || s->closing || s->unreadable)
+        return;
+    s->sweeping = true; // first, because it may fail at once
+    if (keepers_add(s->keepers, &w, on_swept, s, &e) == 0)
+        return;
+    s->sweeping = false;
+    log_err(LOG_WARNING, "store", &e);
 }
 
 // ---- start and end
@@ -162,18 +197,20 @@ store_new(struct server *srv, const struct store_settings *settings, const char 
         (void)err_sys(e, ENOMEM, "open the store");
         return NULL;
     }
+    metrics_name_value(METRIC_BY_KEPT, STORE_SNAPSHOT, "SNAPSHOT");
+    metrics_name_value(METRIC_BY_KEPT, STORE_SLEEPER, "SLEEPER");
+    metrics_name_value(METRIC_BY_KEPT, STORE_TEMPLATE, "TEMPLATE");
     s->srv = srv;
     s->settings = settings;
     s->state_dir = state_dir;
     list_init(&s->records);
     list_init(&s->layers);
-    int rc = load_all(s, e);
-    if (rc == 0 && !s->unreadable)
-        rc = sweep(s, e);
-    if (rc == 0)
-        return s;
-    store_free(s);
-    return NULL;
+    if (load_all(s, e) < 0) {
+        store_free(s);
+        return NULL;
+    }
+    store_sweep(s);
+    return s;
 }
 
 void
@@ -199,11 +236,8 @@ store_free(struct store *s)
     s->closing = true;
     while (!list_empty(&s->records))
         store_record_free(s, list_entry(s->records.next, struct stored, node));
-    while (!list_empty(&s->layers)) {
-        struct stored_layer *l = list_entry(s->layers.next, struct stored_layer, node);
-        list_remove(&l->node);
-        free(l);
-    }
+    while (!list_empty(&s->layers))
+        store_layer_free(list_entry(s->layers.next, struct stored_layer, node));
     keepers_free(s->keepers);
     free(s);
 }

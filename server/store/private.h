@@ -50,13 +50,15 @@ void keepers_stop(struct keepers *k);
 bool keepers_are_quiet(const struct keepers *k);
 void keepers_free(struct keepers *k);
 
-// `from` and `layer`: PUT only. list_fd: SWEEP, *owned*; -1 otherwise.
+// slot, generation and layer: PUT only. list_fd: -1.
 struct keepers_work {
     struct keep_order order;
     uint32_t slot, generation, layer;
     int list_fd;
     // REMOVE: called when its turn has come. True: the layer was written again meanwhile, and stays.
     bool (*is_needed)(void *cookie, const uint8_t digest[SPAWN_DIGEST_BYTES]);
+    // SWEEP: the same. Returns a descriptor with the digests of what stays, *owned*; negative: *e.
+    int (*list)(void *cookie, struct err *e);
 };
 int keepers_add(struct keepers *k, const struct keepers_work *w, keepers_done *done, void *cookie,
                 struct err *e);
@@ -70,15 +72,24 @@ struct store {
     struct keepers *keepers;
     struct list records; // struct stored
     struct list layers;  // struct stored_layer
-    uint64_t order;
+    uint64_t order, sums;
     uint32_t writes, ops; // in progress
     bool closing;
-    bool unreadable; // a record could not be read: no layer is removed
+    bool sweeping;
+    uint32_t sweeps_failed; // one after the other
+    bool unreadable;        // a record could not be read: no layer is removed
 };
+
+// Starts to remove what neither a record nor a sandbox needs, such as what a keeper has left that was killed.
+void store_sweep(struct store *s);
+
+// A record that is on the disk; counted until store_record_free().
+void store_list(struct stored *r);
 
 // The layer with this digest, made if there is none; nobody holds a new one. NULL: out of memory.
 struct stored_layer *store_layer(struct store *s, const uint8_t digest[SPAWN_DIGEST_BYTES],
                                  uint64_t bytes, uint64_t entries);
+void store_layer_free(struct stored_layer *l);
 
 // ---- write.c
 

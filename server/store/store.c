@@ -12,9 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <uv.h>
 
 #include "proto/now.h"
 #include "server/base/log.h"
+#include "server/base/metrics.h"
 #include "server/base/server.h"
 #include "server/rpc/tenants.h"
 #include "server/sandbox/sandbox.h"
@@ -26,6 +28,7 @@ struct store_op {
     void *cookie;
     struct stored *r; // KEEP: not in the list yet; CHECK: borrowed
     bool checks;
+    uint64_t began_ns; // KEEP
     uint32_t at;
     uint32_t slot, generation;
     uint32_t part[STORE_LAYERS_MAX]; // numbers; 0: known
@@ -68,7 +71,18 @@ store_layer(struct store *s, const uint8_t digest[SPAWN_DIGEST_BYTES], uint64_t 
     l->bytes = bytes;
     l->entries = entries;
     list_append(&s->layers, &l->node);
+    metrics_move(METRIC_KEPT_LAYERS, 0, 1);
+    metrics_move(METRIC_KEPT_BYTES, 0, (int64_t)bytes);
     return l;
+}
+
+void
+store_layer_free(struct stored_layer *l)
+{
+    metrics_move(METRIC_KEPT_LAYERS, 0, -1);
+    metrics_move(METRIC_KEPT_BYTES, 0, -(int64_t)l->bytes);
+    list_remove(&l->node);
+    free(l);
 }
 
 void
@@ -77,12 +91,14 @@ store_hold(struct stored_layer *l)
     l->holders++;
 }
 
+// A keeper that was killed has left what the next sweep removes.
 static void
 on_removed(void *cookie, const struct keep_answer *a)
 {
-    (void)cookie;
-    if (a->ok == 0) // the next start removes it
-        log_err(LOG_WARNING, "store", &a->err);
+    if (a->ok != 0)
+        return;
+    log_err(LOG_WARNING, "store", &a->err);
+    store_sweep(cookie);
 }
 
 static bool
@@ -104,8 +120,7 @@ store_let_go(struct store *s, struct stored_layer *l)
         return;
     struct keepers_work w = {.order = {.op = KEEP_REMOVE}, .list_fd = -1, .is_needed = is_needed};
     memcpy(w.order.digest, l->digest, sizeof w.order.digest);
-    list_remove(&l->node);
-    free(l);
+    store_layer_free(l);
     if (!s->closing && !s->unreadable && keepers_add(s->keepers, &w, on_removed, s, &e) < 0)
         log_err(LOG_WARNING, "store", &e);
 }
@@ -113,30 +128,9 @@ store_let_go(struct store *s, struct stored_layer *l)
 // ---- what a tenant has
 
 static bool
-has_layer(const struct stored *r, const struct stored_layer *l)
-{
-    for (uint32_t i = 0; i < r->layers_n; i++)
-        if (r->layer[i] == l)
-            return true;
-    return false;
-}
-
-static bool
 counts_to(const struct stored *r, const struct tenant *t)
 {
     return r->tenant == t && (r->pending || !r->dropped);
-}
-
-static bool
-tenant_has(struct store *s, const struct tenant *t, const struct stored_layer *l)
-{
-    list_each(it, &s->records)
-    {
-        const struct stored *r = list_entry(it, struct stored, node);
-        if (counts_to(r, t) && has_layer(r, l))
-            return true;
-    }
-    return false;
 }
 
 // Bytes and number of the records of a tenant. Each layer counts once.
@@ -144,17 +138,18 @@ static uint64_t
 held_by(struct store *s, const struct tenant *t, uint32_t *records)
 {
     uint64_t bytes = 0;
+    const uint64_t sum = ++s->sums;
     *records = 0;
-    list_each(it, &s->layers)
-    {
-        const struct stored_layer *l = list_entry(it, struct stored_layer, node);
-        if (tenant_has(s, t, l))
-            bytes += l->bytes;
-    }
     list_each(it, &s->records)
     {
         const struct stored *r = list_entry(it, struct stored, node);
-        *records += counts_to(r, t);
+        if (!counts_to(r, t))
+            continue;
+        for (uint32_t i = 0; i < r->layers_n; i++) {
+            bytes += r->layer[i]->counted != sum ? r->layer[i]->bytes : 0;
+            r->layer[i]->counted = sum;
+        }
+        ++*records;
     }
     return bytes;
 }
@@ -191,10 +186,20 @@ stored_entries(const struct stored *r)
 }
 
 void
+store_list(struct stored *r)
+{
+    metrics_move(METRIC_KEPT_RECORDS, r->kind, 1);
+    r->listed = true;
+    r->pending = r->dropped = false;
+}
+
+void
 store_record_free(struct store *s, struct stored *r)
 {
     if (r == NULL)
         return;
+    if (r->listed)
+        metrics_move(METRIC_KEPT_RECORDS, r->kind, -1);
     list_remove(&r->node);
     for (uint32_t i = 0; i < r->layers_n; i++)
         store_let_go(s, r->layer[i]);
@@ -231,6 +236,10 @@ op_end(struct store_op *op, const struct err *e)
     struct stored *r = op->r;
     struct err ignored;
     s->ops--;
+    if (!op->checks && e != NULL)
+        metrics_add(METRIC_KEEPS_FAILED, 1);
+    else if (!op->checks)
+        metrics_observe(METRIC_KEEP_TIME, 0, uv_hrtime() - op->began_ns);
     if (op->checks) {
         if (op->done != NULL)
             op->done(op->cookie, r, e);
@@ -254,7 +263,8 @@ static void
 on_record_written(void *cookie, const struct err *e)
 {
     struct store_op *op = cookie;
-    op->r->pending = op->r->dropped = e != NULL;
+    if (e == NULL)
+        store_list(op->r);
     op_end(op, e);
 }
 
@@ -267,6 +277,8 @@ on_put(void *cookie, const struct keep_answer *a)
     struct stored *r = op->r;
     struct err e;
     if (a->ok == 0) {
+        if (a->err.code == ERR_INTERNAL)
+            store_sweep(op->s); // as in on_removed()
         op_end(op, &a->err);
         return;
     }
@@ -296,11 +308,12 @@ on_checked(void *cookie, const struct keep_answer *a)
     struct stored_layer *l = op->r->layer[op->at++];
     if (a->ok == 0) {
         l->damaged = a->err.code == ERR_DATA_LOSS || a->err.code == ERR_NOT_FOUND;
-        if (l->damaged)
-            log_err(LOG_ERROR, "store", &a->err);
         struct err e = a->err;
-        if (l->damaged)
+        if (l->damaged) {
+            metrics_add(METRIC_KEPT_DAMAGED, 1);
+            log_err(LOG_ERROR, "store", &a->err);
             e.code = ERR_DATA_LOSS;
+        }
         op_end(op, &e);
         return;
     }
@@ -446,6 +459,7 @@ store_keep(struct store *s, const struct sandbox *from, const struct store_want 
                             .done = done,
                             .cookie = cookie,
                             .r = r,
+                            .began_ns = uv_hrtime(),
                             .slot = from->slot,
                             .generation = from->generation};
     rc = check_want(s, want, r->tenant, e);

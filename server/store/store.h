@@ -50,6 +50,7 @@ struct stored_layer {
     struct list node;
     uint8_t digest[SPAWN_DIGEST_BYTES];
     uint64_t bytes, entries; // keeper/keep.h
+    uint64_t counted;        // store.c: by the last sum
     uint32_t holders;
     bool sound;   // read and compared in this run
     bool damaged; // the same, and it is not what was written
@@ -72,6 +73,7 @@ struct stored {
     struct stored_layer *layer[STORE_LAYERS_MAX]; // the lowest first
     bool dropped;                                 // its file is being removed, or not written yet
     bool pending;                                 // the second of these
+    bool listed;                                  // its file is on the disk
     bool amending, again;            // its file is being written again; once more after that
     struct store_dropping *dropping; // waits for that
 };

@@ -3,10 +3,12 @@
 """Kept snapshots: they outlast sandbox and broker, whatever kills it and whenever; a full disk loses nothing, and a
 flipped bit is found."""
 
+import contextlib
 import glob
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -189,37 +191,85 @@ def a_record_that_cannot_be_read_is_left_and_no_layer_removed(b):
     forget(b)
 
 
+class Killing:
+    """Ends the broker, or a keeper that works for it, at some moment of a command."""
+
+    def __init__(self, b, rng):
+        self.b, self.keeper, self.after = b, rng.random() < 0.4, rng.uniform(0, 0.4)
+        self.stop, self.killed = threading.Event(), False
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def keepers(self):
+        return [pid for pid, command in self.b.processes().items() if "stockade-keeper" in command]
+
+    def run(self):
+        if not self.keeper:
+            self.stop.wait(self.after)
+            self.b.process.kill()
+            return
+        while not self.killed and not self.stop.is_set():
+            for pid in self.keepers():
+                time.sleep(self.after / 20)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    self.killed = True
+
+    def done(self):
+        """The command has ended; True: so has the broker, which was started again."""
+        if self.keeper:
+            self.stop.set()
+        self.thread.join()
+        if self.keeper:
+            return False
+        self.b.process.wait()
+        self.b.start()
+        return True
+
+
+def is_whole(b, name, text):
+    two = box(b, "--snapshot", name)
+    check(sh(b, two, "cat A") == text + "\n", f"{name}: {text}")
+    check(sh(b, two, "ls | wc -l; cat f1").split()[-1] == "1", name)
+    expect(b.cli("rm", two), 0)
+
+
 def a_kill_in_the_middle_leaves_the_old_state_or_the_new_one(b):
+    """Of the broker or of a keeper, while a state is kept, while all are listed, and while one is deleted."""
     rng = random.Random(1)
-    known = {}
+    known, keepers = {}, 0
     for turn in range(KILLS):
+        what = rng.choice(("keep", "keep", "ls", "rm")) if known else "keep"
+        name = f"k{turn}" if what == "keep" else rng.choice(list(known))
         one = box(b)
-        text = f"turn {turn}"
-        sh(b, one, f"echo {text} > A; head -c {rng.choice([0, 4 << 20, 12 << 20])} /dev/urandom > big; "
-                   f"for i in $(seq {rng.choice([1, 300])}); do echo $i > f$i; done")
-        command = b.popen("snapshot", "create", "--keep", one, f"k{turn}", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        after = rng.uniform(0, 0.4)
-        timer = threading.Timer(after, b.process.kill)
-        timer.start()
-        out, _ = command.communicate(timeout=120)
-        timer.join()
-        b.process.wait()
-        if command.returncode == 0 and out:
-            known[f"k{turn}"] = text  # it was reported, so it is there
-        b.start()
+        if what == "keep":
+            known[name] = f"turn {turn}"
+            sh(b, one, f"echo {known[name]} > A; head -c {rng.choice([0, 4 << 20, 12 << 20])} /dev/urandom > big; "
+                       f"for i in $(seq {rng.choice([1, 300])}); do echo $i > f$i; done")
+        words = {"keep": ("snapshot", "create", "--keep", one, name), "ls": ("snapshot", "ls"), "rm": ("snapshot", "rm", name)}
+        killing = Killing(b, rng)
+        done = b.cli(*words[what]).returncode == 0
+        restarted = killing.done()
+        keepers += killing.killed
         now = kept(b)
-        check(set(known) <= set(now) <= set(known) | {f"k{turn}"}, f"{known} {now}")
-        known = {name: known.get(name, text) for name in now}
-        if f"k{turn}" in now:
-            two = box(b, "--snapshot", f"k{turn}")
-            check(sh(b, two, "cat A") == text + "\n", f"k{turn}")
-            check(sh(b, two, "ls | wc -l; cat f1").split()[-1] == "1", f"k{turn}")
-            expect(b.cli("rm", two), 0)
+        maybe = set() if what == "ls" else {name}
+        check(set(known) - maybe <= set(now) <= set(known), f"turn {turn}, {what}: {list(known)} {list(now)}")
+        if done and what != "ls":  # what was reported is so
+            check((name in now) == (what == "keep"), f"turn {turn}, {what}: {list(now)}")
+        known = {each: known[each] for each in now}
+        if name in known:
+            is_whole(b, name, known[name])
+        if not restarted:
+            expect(b.cli("rm", one), 0)
         until(lambda: not [n for n in layers(b) if "-" in n], lambda: f"nothing half is left: {layers(b)}")
+        check(all(n.endswith(".record") for n in os.listdir(f"{b.state}/store")), os.listdir(f"{b.state}/store"))
         if len(known) > 3:
-            expect(b.cli("snapshot", "rm", next(iter(known))), 0)
-            del known[next(iter(known))]
-    print(f"{KILLS} kills, {len(known)} states at the end", flush=True)
+            oldest = next(iter(known))
+            expect(b.cli("snapshot", "rm", oldest), 0)
+            del known[oldest]
+    print(f"{KILLS} kills, {keepers} of keepers, {len(known)} states at the end", flush=True)
+    for name, text in known.items():
+        is_whole(b, name, text)
     forget(b)
 
 
