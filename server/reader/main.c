@@ -195,7 +195,7 @@ main(int argc, char **argv)
     (void)umask(022);
     read_file(argv[1], &report, fd, &c);
     int *first = fd[0] >= 0 ? fd : fd + 1;
-    const unsigned n = (fd[0] >= 0) + (fd[1] >= 0);
+    const unsigned n = (unsigned)(fd[0] >= 0) + (unsigned)(fd[1] >= 0);
     bool sent = send_with(READ_BROKER_FD, &report, sizeof report, first, n);
     int status = sent ? serve(c, argv[2]) : 70;
     for (unsigned i = 0; i < n; i++)
