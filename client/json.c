@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages as JSON (stockade.h, stockade_json). The only form of events, findings and records, generated from the
 // schema, so that new fields are included automatically: names as in the .proto files, enums in lower case without
-// their prefix, numbers as numbers, times as RFC 3339 in UTC. Absent messages and unspecified enums are omitted.
+// their prefix, numbers as numbers, bytes as hex digits, times as RFC 3339 in UTC. Absent messages and unspecified enums are omitted.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -144,6 +144,19 @@ put_enum(struct text *o, const ProtobufCEnumDescriptor *type, int value)
     put_string(o, name);
 }
 
+// Hashes, keys and signatures: hex digits.
+static void
+put_bytes(struct text *o, const ProtobufCBinaryData *bytes)
+{
+    put(o, "\"");
+    for (size_t i = 0; i < bytes->len; i++) {
+        char digits[3];
+        (void)snprintf(digits, sizeof digits, "%02x", bytes->data[i]);
+        put(o, digits);
+    }
+    put(o, "\"");
+}
+
 static void put_message(struct text *o, const ProtobufCMessage *m);
 
 static void
@@ -186,7 +199,9 @@ put_value(struct text *o, const ProtobufCFieldDescriptor *f, const void *p)
     case PROTOBUF_C_TYPE_FLOAT:
         put_real(o, (double)*(const float *)p);
         break;
-    case PROTOBUF_C_TYPE_BYTES: // none of these messages has one
+    case PROTOBUF_C_TYPE_BYTES:
+        put_bytes(o, p);
+        break;
     default:
         put(o, "null");
     }

@@ -37,6 +37,7 @@
 #include "server/access/approval.h"
 #include "server/sandbox/alive.h"
 #include "server/anomaly/anomaly.h"
+#include "server/audit/audit.h"
 #include "server/api/api.h"
 #include "server/api/convert.h"
 #include "server/batch/batch.h"
@@ -161,6 +162,7 @@ listen_all(struct broker *b, struct err *e)
     if (b->s.rpc == NULL)
         return err_sys(e, ENOMEM, "listen");
     rpc_set_principals(b->s.rpc, &b->config->access.principals);
+    rpc_set_audit(b->s.rpc, b->s.audit);
     dispatch_set_credentials(b->s.dispatch, access_check, b->s.access);
     dispatch_set_authority(b->s.dispatch, authority_decide, &b->s);
     approval_gate_open(&b->s);
@@ -272,6 +274,24 @@ open_state(struct broker *b, struct err *e)
     return state_open(folder, &b->s.state, e);
 }
 
+// A log that cannot be used ends the start, too: nothing may happen without a trace.
+static int
+open_audit(struct broker *b, struct err *e)
+{
+    const struct audit_settings *s = &b->config->audit;
+    char folder[SPAWN_PATH_MAX + 16];
+    if (!s->enabled)
+        return 0;
+    (void)snprintf(folder, sizeof folder, "%s%s",
+                   s->folder[0] != '\0' ? s->folder : b->config->state_dir,
+                   s->folder[0] != '\0' ? "" : "/audit");
+    (void)signal(
+        SIGXFSZ,
+        SIG_IGN); // RLIMIT_FSIZE is a full disk like any other; the spawner has been started
+    int r = audit_open(s, folder, s->key, &b->s.audit, e);
+    return r == 0 ? audit_start(b->s.audit, &b->loop, e) : r;
+}
+
 static int
 make_store(struct broker *b, struct err *e)
 {
@@ -311,6 +331,8 @@ make_core(struct broker *b, struct err *e)
         r = approvals_new(b->s.access, b->s.state, &b->loop, &b->s.approvals, e);
     if (r == 0)
         r = state_start(b->s.state, &b->loop, e);
+    if (r == 0)
+        r = open_audit(b, e);
     if (r < 0)
         return r;
     sandboxes_set_networks(b->s.sandboxes, &enforce_networks);
@@ -428,6 +450,15 @@ stop_signals(struct broker *b)
             uv_close((uv_handle_t *)all[i], NULL);
 }
 
+// After the last call and the last job.
+static void
+stop_audit(struct broker *b)
+{
+    if (b->s.rpc != NULL)
+        rpc_set_audit(b->s.rpc, NULL);
+    audit_close(take_ptr(b->s.audit), b->status);
+}
+
 // Takes everything down, in the reverse order of the start.
 static void
 take_down(struct broker *b)
@@ -446,6 +477,7 @@ take_down(struct broker *b)
     bool closed = settle(b, is_closed);
     if (!drain_abandon(s) || !closed || !settle(b, is_quiet)) {
         anomaly_free(s->anomaly); // saves what was learned
+        stop_audit(b);
         stop_spawner(b, answers);
         return;
     }
@@ -461,6 +493,7 @@ take_down(struct broker *b)
     contexts_free(take_ptr(s->contexts));
     forwards_free(s->forwards);
     jobs_free(s->jobs); // notifies observers
+    stop_audit(b);
     anomaly_free(take_ptr(s->anomaly));
     telemetry_free(take_ptr(s->telemetry));
     net_free(take_ptr(s->net));

@@ -287,6 +287,11 @@ prepare_state_dir(const struct config *c, const struct identity *who, bool make,
     (void)snprintf(path, sizeof path, "%s/store", c->state_dir);
     if (r == 0)
         r = make_dir(path, &ours, e); // and store/store.h
+    const bool elsewhere = c->audit.folder[0] != '\0';
+    (void)snprintf(path, sizeof path, "%s%s", elsewhere ? c->audit.folder : c->state_dir,
+                   elsewhere ? "" : "/audit");
+    if (r == 0 && c->audit.enabled)
+        r = make_dir(path, &ours, e); // and audit/audit.h
     (void)snprintf(path, sizeof path, "%s/state", c->state_dir);
     if (r == 0)
         r = make_dir(path, &ours, e); // and state/state.h, which closes it to others

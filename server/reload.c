@@ -21,6 +21,7 @@
 #include "server/base/notify.h"
 #include "options.h"
 #include "server/anomaly/anomaly.h"
+#include "server/audit/audit.h"
 #include "server/base/log.h"
 #include "server/base/loop.h"
 #include "server/base/metrics.h"
@@ -31,7 +32,10 @@
 #include "server/sandbox/sandbox.h"
 #include "server/sandbox/spawn.h"
 
-enum { LATE_MS = (READ_SECONDS + 30) * 1000 }; // longer than the reader's own alarm
+enum {
+    LATE_MS = (READ_SECONDS + 30) * 1000, // longer than the reader's own alarm
+    CHANGES_TEXT = 2048 + TEMPLATES_MAX * 72,
+};
 
 enum reload_state { IDLE, ASKED, REPORT, ANSWERS };
 
@@ -51,7 +55,8 @@ struct reload {
     struct config_change change;
     char file[SPAWN_PATH_MAX];
     uint32_t root[READ_TEMPLATES_MAX];
-    uint32_t made; // bits: roots that have been made
+    uint32_t made;              // bits: roots that have been made
+    uint8_t digest[AUDIT_HASH]; // of the file's bytes
     struct err why;
 };
 
@@ -94,6 +99,23 @@ finish(struct reload *r)
     }
 }
 
+// Each reading goes into the audit log, the first one as well.
+static void
+audit_change(const struct reload *r, const char *kind, const char *text)
+{
+    Stockade__V1__AuditRecord m = STOCKADE__V1__AUDIT_RECORD__INIT;
+    Stockade__V1__AuditChange c = STOCKADE__V1__AUDIT_CHANGE__INIT;
+    uint8_t digest[AUDIT_HASH];
+    memcpy(digest, r->digest, sizeof digest);
+    c.kind = kind;
+    c.name = r->file;
+    c.text = text;
+    c.digest = (ProtobufCBinaryData){sizeof digest, digest};
+    m.body_case = STOCKADE__V1__AUDIT_RECORD__BODY_CHANGE;
+    m.change = &c;
+    audit_write(r->srv->audit, &m, true);
+}
+
 static void
 fail(struct reload *r, const struct err *why)
 {
@@ -104,6 +126,7 @@ fail(struct reload *r, const struct err *why)
     if (!r->first) {
         (void)err_wrap(&r->why, "the old configuration stays");
         log_err(LOG_ERROR, "reload-refused", &r->why);
+        audit_change(r, "configuration-refused", r->why.text);
         metrics_add(METRIC_RELOADS_REFUSED, 1);
     }
     finish(r);
@@ -146,10 +169,13 @@ log_changes(const struct reload *r)
             n += (size_t)snprintf(templates + n, sizeof templates - n, "%s%.64s", n > 0 ? ", " : "",
                                   r->now->sandbox.template[i].name);
     bool both = host[0] != '\0' && n > 0;
-    log_event(LOG_INFO, "reloaded", "%s: %s%s%s%s%s",
-              r->file[0] != '\0' ? r->file : "no configuration file",
-              host[0] != '\0' || n > 0 ? "changed: " : "nothing has changed", host,
-              both ? "; " : "", n > 0 ? "templates " : "", templates);
+    char text[CHANGES_TEXT];
+    (void)snprintf(text, sizeof text, "%s%s%s%s%s",
+                   host[0] != '\0' || n > 0 ? "changed: " : "nothing has changed", host,
+                   both ? "; " : "", n > 0 ? "templates " : "", templates);
+    log_event(LOG_INFO, "reloaded", "%s: %s",
+              r->file[0] != '\0' ? r->file : "no configuration file", text);
+    audit_change(r, "configuration", text);
     for (uint32_t i = 0; i < r->now->sandbox.templates_n; i++)
         if (r->change.what[i][0] != '\0')
             log_event(LOG_INFO, "template", "%s: %s", r->now->sandbox.template[i].name,
@@ -173,6 +199,8 @@ apply(struct reload *r)
     if (!r->first) {
         metrics_add(METRIC_RELOADS, 1);
         log_changes(r);
+    } else {
+        audit_change(r, "configuration", "the broker starts");
     }
     use_certificates(r);
     anomaly_reloaded(r->srv->anomaly);
@@ -221,6 +249,7 @@ parse(struct reload *r, const struct read_report *report, const int fds[2], stru
     ssize_t n = fd >= 0 ? pread(fd, bytes, CONFIG_FILE_MAX + 1, 0) : 0;
     if (n < 0)
         return err_sys(e, errno, "read the configuration");
+    audit_hash((const uint8_t *)bytes, (size_t)n, r->digest);
     // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): auto_free
     int rc = options_parse(r->argc, r->argv, fd >= 0 ? report->file : NULL, bytes, (size_t)n,
                            &r->next, e);

@@ -431,6 +431,14 @@ static const struct option_row token_only[] = {
     {0},
 };
 
+static const struct option_row audit_only[] = {
+    {"public-key", 0, OPTION_TEXT, AT(key), "KEY",
+     "with verify: 64 hex digits, or a file with them (audit.pub)", NULL},
+    {"proof", 0, OPTION_TEXT, AT(path), "FILE", "with verify: check one record by this proof",
+     NULL},
+    {0},
+};
+
 static const struct option_row fork_only[] = {
     {"count", 'n', OPTION_COUNT, AT(count), "N", "number of forks, at most 100 (default: 1)", NULL},
     {"snapshot", 0, OPTION_TEXT, AT(snapshot), "NAME",
@@ -559,6 +567,8 @@ const struct command commands[] = {
     {"approvals", "list and answer calls that need an approval", "[OPTION]... ACTION [APPROVAL]",
      approvals_details, GROUPS(approvals_only), OPERAND_APPROVAL, 1, 2, false, false,
      cli_approvals},
+    {"audit", "check and read the audit log", "[OPTION]... ACTION [WORD] [FILE | FOLDER]...",
+     audit_details, GROUPS(audit_only), OPERAND_AUDIT, 1, -1, false, false, cli_audit},
     {"admin", "copy the database of the broker", "[OPTION]... ACTION FILE", admin_details,
      NO_GROUPS, OPERAND_ADMIN, 2, 2, false, false, cli_admin},
     {"fork", "make sandboxes that begin with the files of another one", "[OPTION]... SANDBOX",

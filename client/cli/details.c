@@ -122,6 +122,16 @@ const char approvals_details[] =
     "approval.read,approval.answer.\n\n"
     "Example: stockade approvals approve 18992bb4e848ab09f0f0197cd7dd5b51 --pattern 'git push *' --for 1h";
 
+const char audit_details[] =
+    "The audit log is a chain of records in files, audit-NUMBER.log, in the folder audit of the broker's state directory. Its "
+    "checkpoints are signed, and whoever has the files and the public key (audit.pub) can check them, without the broker. A folder "
+    "stands for all files of a log in it.\n\n"
+    "The actions: verify --public-key KEY FILE..., which names what is missing, torn, changed or not in its place, and exits with 1 "
+    "then; export FILE..., which prints each record as a line of JSON; grep TEXT FILE..., those lines that contain the text; "
+    "show SEQUENCE FILE..., one record; proof PROCESS FILE..., which prints the record of one job with what is needed to check it "
+    "alone; verify --public-key KEY --proof FILE, which checks that and prints the record.\n\n"
+    "Example: stockade audit verify --public-key /var/lib/stockade/audit/audit.pub /var/lib/stockade/audit";
+
 const char admin_details[] =
     "The action: backup FILE, which writes a consistent copy of the broker's database while it runs. The copy holds secrets. To "
     "restore it, stop the broker, put it in place of state/stockade.db in the state directory, and remove the files stockade.db-wal "

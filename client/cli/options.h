@@ -53,8 +53,8 @@ struct options {
     uint64_t parallel, window, deadline_ms; // batch
     const char *reset;                      // batch: "sandbox" or "files"; NULL as "sandbox"
     const char *transaction;                // exec: "ask" or "on-success"; NULL: none
-    const char *key;
-    uint64_t since; // logs: offset
+    const char *key;                        // also audit: public
+    uint64_t since;                         // logs: offset
     const char *sandbox, *rule, *severity, *tenant;
     uint64_t learn;                // profiles: runs
     uint64_t count;                // fork
@@ -67,7 +67,7 @@ struct options {
     const char *mode, *glob; // fs
     bool zstd, unpack;       // cp
     uint64_t ratio;
-    const char *path;           // snapshot
+    const char *path;           // snapshot; audit: of a proof
     uint64_t sleep_after_ms;    // create
     bool patch;                 // snapshot
     uint64_t copy_max, copy_ms; // snapshot, fork
@@ -136,6 +136,7 @@ enum operand {
     OPERAND_ADMIN,
     OPERAND_TOKEN,
     OPERAND_APPROVAL,
+    OPERAND_AUDIT, // ACTION [WORD] FILE...
     OPERAND_HELP,
     OPERAND_FILES, // ACTION SANDBOX PATH...
 };

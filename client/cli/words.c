@@ -384,6 +384,22 @@ offer_approvals(const struct offers *o, const struct line *l)
 }
 
 static void
+offer_audit(const struct offers *o, const struct line *l)
+{
+    static const char *const actions[][2] = {
+        {"verify", "name what is missing, torn, changed or not in its place"},
+        {"export", "print all records as JSON"},
+        {"grep", "print the records that contain a text"},
+        {"show", "print one record"},
+        {"proof", "print the proof of a job's record"},
+    };
+    if (l->operands > 0)
+        (void)fputs(":files\n", o->to);
+    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
+        offer(o, actions[i][0], actions[i][1]);
+}
+
+static void
 offer_keys(const struct offers *o, const struct line *l)
 {
     static const char *const actions[][2] = {
@@ -448,6 +464,8 @@ offer_operand(const struct offers *o, const struct line *l)
         offer_token(o, l);
     else if (c->operand == OPERAND_APPROVAL)
         offer_approvals(o, l);
+    else if (c->operand == OPERAND_AUDIT)
+        offer_audit(o, l);
     else if (c->operand == OPERAND_KEY)
         offer_keys(o, l);
     else if (c->operand == OPERAND_ADMIN && l->operands == 0)

@@ -106,6 +106,22 @@
             "Approvals that ended, by outcome.")                                                   \
     TIMES(APPROVAL_WAIT, NONE, "stockade_approval_wait_seconds",                                   \
           "Time that ended approvals were pending.")                                               \
+    COUNTER(AUDIT_RECORDS, NUMBER, NONE, NONE, "stockade_audit_records_total",                     \
+            "Records that were written to the audit log.")                                         \
+    COUNTER(AUDIT_BYTES, BYTES, NONE, NONE, "stockade_audit_written_bytes_total",                  \
+            "Bytes that were written to the audit log.")                                           \
+    COUNTER(AUDIT_CHECKPOINTS, NUMBER, NONE, NONE, "stockade_audit_checkpoints_total",             \
+            "Checkpoints that were signed.")                                                       \
+    GAUGE(AUDIT_CHECKPOINT_TIME, SECONDS, NONE, "stockade_audit_checkpoint_time_seconds",          \
+          "Time of the last checkpoint of the audit log, since 1970.")                             \
+    GAUGE(AUDIT_QUEUE, BYTES, NONE, "stockade_audit_queue_bytes",                                  \
+          "Records that wait to be written to the audit log.")                                     \
+    COUNTER(AUDIT_FAILURES, NUMBER, NONE, NONE, "stockade_audit_write_failures_total",             \
+            "Failed attempts to write the audit log, such as because the disk is full.")           \
+    COUNTER(AUDIT_REFUSED, NUMBER, NONE, NONE, "stockade_audit_refused_calls_total",               \
+            "Calls that were refused because the audit log could not be written.")                 \
+    COUNTER(AUDIT_MISSED, NUMBER, NONE, NONE, "stockade_audit_missed_records_total",               \
+            "Records that found no room, and whose number is in the audit log instead.")           \
     GAUGE(CALLS_OPEN, NUMBER, NONE, "stockade_rpc_open_calls",                                     \
           "Calls in progress, streams included.")                                                  \
     GAUGE(STREAMS_OPEN, NUMBER, NONE, "stockade_rpc_open_streams", "Streams in progress.")         \

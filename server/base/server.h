@@ -12,6 +12,7 @@ struct access;
 struct alive;
 struct anomaly;
 struct approvals;
+struct audit;
 struct batches;
 struct bpf;
 struct config;
@@ -62,6 +63,7 @@ struct server {
     struct zygotes *zygotes;           // interpreters that contexts are forked from
     struct volumes *volumes;           // of all tenants; NULL in tests
     struct state *state;               // the database: keys, tokens
+    struct audit *audit;               // the log of decisions; NULL: disabled, or in tests
     struct access *access;             // credentials
     struct approvals *approvals;       // calls that need the agreement of others
     struct store *store;               // states of files that last; NULL: it cannot keep any

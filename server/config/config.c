@@ -50,6 +50,7 @@ config_default(void)
     c->store.bytes_per_caller = UINT64_C(4) << 30;
     rpc_limits_default(&c->rpc);
     access_settings_default(&c->access);
+    audit_settings_default(&c->audit);
     c->drain_ms = 30000;
     c->sandbox.keep_finished_ms = 30000;
     c->ttl_default_ms = 300000;

@@ -14,6 +14,7 @@
 #include "server/access/access.h"
 #include "server/access/policy.h"
 #include "server/anomaly/settings.h"
+#include "server/audit/audit.h"
 #include "server/base/log.h"
 #include "server/network/net.h"
 #include "server/rpc/rpc.h"
@@ -66,6 +67,7 @@ struct config {
     struct access_settings access;
     struct policy_paths policy_files;
     struct policy *policy; // owned; NULL: none. Set by who has read the files
+    struct audit_settings audit;
     struct tls_files tls;
     struct sandbox_settings sandbox;
     struct network_settings network;

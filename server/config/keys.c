@@ -486,6 +486,40 @@ static const struct config_key access_keys[] = {
     {0},
 };
 
+static int
+read_sync(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
+{
+    static const char *const words[] = {[AUDIT_SYNC_NONE] = "none",
+                                        [AUDIT_SYNC_INTERVAL] = "interval",
+                                        [AUDIT_SYNC_ALWAYS] = "always",
+                                        NULL};
+    return read_word(r, k, n, to, words);
+}
+
+static int
+read_on_full(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+             void *to)
+{
+    static const char *const words[] = {
+        [AUDIT_FULL_REFUSE] = "refuse", [AUDIT_FULL_CONTINUE] = "continue", NULL};
+    return read_word(r, k, n, to, words);
+}
+
+static const struct config_key audit_keys[] = {
+    {"enabled", config_read_bool, AT(config, audit.enabled), 0, 0, NULL},
+    {"folder", config_read_path, AT(config, audit.folder), 0, 0, NULL},
+    {"key", config_read_path, AT(config, audit.key), 0, 0, NULL},
+    {"sync", read_sync, AT(config, audit.sync), 0, 0, NULL},
+    {"sync_interval", config_read_ms, AT(config, audit.sync_ms), 10, 3600000, NULL},
+    {"checkpoint_records", config_read_count, AT(config, audit.records), 1, AUDIT_RECORDS_MAX,
+     NULL},
+    {"checkpoint_interval", config_read_ms, AT(config, audit.checkpoint_ms), 10, 86400000, NULL},
+    {"rotate", config_read_size, AT(config, audit.rotate_bytes), 4096, UINT64_C(1) << 34, NULL},
+    {"keep", config_read_count, AT(config, audit.keep), 0, 1000000, NULL},
+    {"on_full", read_on_full, AT(config, audit.on_full), 0, 0, NULL},
+    {0},
+};
+
 static const struct config_key top_keys[] = {
     {"listen", read_listen, 0, 0, 0, 0, NULL},
     SECTION("socket", socket_keys),
@@ -507,6 +541,7 @@ static const struct config_key top_keys[] = {
     SECTION("rpc", rpc_keys),
     SECTION("access", access_keys),
     {"policy_files", read_policies, AT(config, policy_files), 0, 0, NULL},
+    SECTION("audit", audit_keys),
     {"principals", config_read_principals, AT(config, access.principals), 0, 0, NULL},
     SECTION("network", network_keys),
     {"tls", config_read_tls, 0, 0, 0, 0, NULL},

@@ -14,6 +14,7 @@
 #include "proto/container_of.h"
 #include "proto/wire.h"
 #include "server/base/metrics.h"
+#include "audited.h"
 #include "conn.h"
 #include "idempotency.h"
 #include "status.h"
@@ -80,6 +81,7 @@ static void
 send_failure(struct call *c, const struct err *e, enum err_code code)
 {
     struct failure f;
+    audited_failure(c, e);
     failure_make(&f, c->rpc, e, c->principal.tenant);
     send_end(c, &f.end, (int32_t)code);
     failure_done(&f, c->rpc);
@@ -145,6 +147,7 @@ call_free(struct call *c)
     struct rpc *r = c->rpc;
     assert(c->key == NULL);
     count(c);
+    audited_end(c);
     r->stats.open_streams -= c->stream;
     leave_conn(c);
     leave_detached(c);
@@ -462,6 +465,7 @@ call_reply(struct call *c, const ProtobufCMessage *m)
         return;
     }
     end.payload = (ProtobufCBinaryData){protobuf_c_message_pack(m, packed), packed};
+    audited_response(c, m);
     send_end(c, &end, ERR_OK);
     call_free(c);
 }

@@ -16,6 +16,7 @@
 #include "principal.h"
 #include "limits.h"
 #include "tenants.h"
+#include "server/audit/audit.h"
 #include "server/base/timers.h"
 #include "transport.h"
 #include "proto/arena.h"
@@ -33,6 +34,7 @@ enum {
     CALL_NOTES_MAX = 4,
     CALL_NOTE_KEY_BYTES = 65,
     CALL_NOTE_VALUE_BYTES = 129,
+    CALL_MADE = 3,         // ids of a response, for the audit log
     CALL_BUCKETS = 64,     // of a connection's table of calls
     SPARE_ARENAS_MAX = 64, // kept for the next calls
     SPARE_CHUNKS_MAX = 64, // of output, kept for reuse
@@ -56,6 +58,7 @@ struct rpc {
     struct timers *timers;
     struct rpc_engine engines[RPC_ENGINES];
     struct tls *tls;
+    struct audit *audit; // NULL: no log
     struct tenants *tenants;
     struct keys *keys;
     struct conn *conns;    // all of them
@@ -88,6 +91,7 @@ struct method {
     enum scope scope, others;               // of the rules
     const ProtobufCFieldDescriptor *tenant; // the field "tenant" of the request; NULL: it has none
     const ProtobufCFieldDescriptor *wakes;  // of the rules; NULL: none
+    uint64_t objects;                       // audited_fields() of the request
     uint32_t number;                        // METRIC_BY_METHOD
 };
 
@@ -121,6 +125,16 @@ struct call {
     void (*on_cancel)(void *cookie, enum call_cancel why);
     void (*on_writable)(void *cookie);
     void *cookie;
+    // ---- for the audit log: audited.c
+    uint64_t audit_call; // 0: nothing is written yet
+    bool audit_admitted, audit_began;
+    struct audit_wait audit_wait;
+    void (*audit_run)(struct call *c);
+    char reason[40], subject[88]; // of its failure, as in struct err
+    struct {
+        const char *name; // constant; NULL: none
+        char value[49];
+    } made[CALL_MADE];
 };
 
 // ---- call_life.c

@@ -13,6 +13,7 @@
 #include "proto/quantity.h"
 #include "proto/wire.h"
 #include "server/base/metrics.h"
+#include "audited.h"
 #include "calls.h"
 #include "conn.h"
 #include "idempotency.h"
@@ -93,6 +94,7 @@ add(struct dispatch *d, const struct call_method *m, struct err *e)
         .others = scope_find(rules->others_scope),
         .tenant = protobuf_c_message_descriptor_get_field_by_name(m->input, "tenant"),
         .wakes = rules->wakes[0] != '\0' ? wakes : NULL,
+        .objects = audited_fields(m->input),
         .number = number,
     };
     qsort(d->methods, d->n, sizeof d->methods[0], compare_methods);
@@ -357,15 +359,13 @@ static int (*const checks[])(struct dispatch *d, struct call *c, struct err *e) 
 static bool
 takes_key(const struct method_rules *rules)
 {
-    static const char reads[] = ".read";
-    size_t n = strlen(rules->scope);
-    size_t reads_n = sizeof reads - 1;
-    return !rules->idempotent || n < reads_n || strcmp(rules->scope + n - reads_n, reads) != 0;
+    return !rules->idempotent || audited_changes(rules);
 }
 
 static void
-run(const struct dispatch *d, struct call *c)
+run(struct call *c)
 {
+    const struct dispatch *d = c->rpc->dispatch;
     const char *key = call_metadata(c, "idempotency-key");
     if (key != NULL && takes_key(c->method->rules) &&
         keys_begin(c->rpc->keys, c, key) != KEYS_EXECUTE)
@@ -373,8 +373,10 @@ run(const struct dispatch *d, struct call *c)
     c->method->served->handler(d->server, c, c->request);
 }
 
-// A sandbox that is asleep wakes up before the authority decides, which must know its limits and its network. The decision may take
-// time, in which the sandbox may fall asleep again.
+static void again(struct call *c);
+
+// A sandbox that is asleep wakes up before the authority decides, which must know its limits and its network. A call that is allowed
+// runs when the audit log has it. Both may take time, in which the sandbox may fall asleep again.
 static void
 admit(struct dispatch *d, struct call *c)
 {
@@ -386,10 +388,18 @@ admit(struct dispatch *d, struct call *c)
         c->decided = true;
         r = d->authority(d->authority_cookie, c, c->request, &e);
     }
+    if (r == 0 && !c->audit_admitted)
+        r = audited_begin(c, again, &e);
     if (r < 0)
         call_fail(c, &e);
     else if (r == 0)
-        run(d, c);
+        run(c);
+}
+
+static void
+again(struct call *c)
+{
+    admit(c->rpc->dispatch, c);
 }
 
 void

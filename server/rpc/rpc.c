@@ -117,6 +117,12 @@ rpc_new(uv_loop_t *loop, struct dispatch *d, const struct rpc_limits *l, struct 
 }
 
 void
+rpc_set_audit(struct rpc *r, struct audit *a)
+{
+    r->audit = a;
+}
+
+void
 rpc_set_principals(struct rpc *r, const struct principal_map *map)
 {
     r->map = map;

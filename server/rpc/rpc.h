@@ -30,6 +30,10 @@ void rpc_free(struct rpc *r);
 struct principal_map;
 void rpc_set_principals(struct rpc *r, const struct principal_map *map);
 
+// Where calls are recorded, until it is set to NULL.
+struct audit;
+void rpc_set_audit(struct rpc *r, struct audit *a);
+
 // Checks an address and the limits as rpc_listen() does, without listening.
 int rpc_check_address(const struct rpc_limits *l, const char *address, struct err *e);
 

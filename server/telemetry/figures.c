@@ -383,6 +383,7 @@ telemetry_store(struct telemetry *t, struct job *j)
     } record = {.from = job_result(j)->record};
     m.process = a != NULL ? job_message_process(a, j) : NULL;
     if (m.process == NULL || record.to == NULL) {
+        telemetry_audit(t, j, NULL, 0);
         telemetry_unwatched(job_id(j));
         return;
     }
@@ -393,6 +394,7 @@ telemetry_store(struct telemetry *t, struct job *j)
     uint8_t *bytes = malloc(n);
     if (bytes != NULL)
         (void)protobuf_c_message_pack(&m.base, bytes);
+    telemetry_audit(t, j, bytes, n);
     if (bytes == NULL || !record_store_add(t->records, m.tenant, job_id(j), bytes, n))
         telemetry_unwatched(job_id(j));
 }

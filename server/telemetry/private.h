@@ -146,6 +146,8 @@ void telemetry_read_lost(struct telemetry *t, struct telemetry_box *b);
 // The relay lost this many more reports.
 void telemetry_relay_lost(struct telemetry *t, struct telemetry_box *b, uint64_t more);
 void telemetry_add_account(struct activity *to, const struct watch_account *w);
+// audited.c: the end of a job, with the digest of its packed record (NULL: it has none), into the audit log.
+void telemetry_audit(struct telemetry *t, const struct job *j, const uint8_t *bytes, size_t n);
 // Stores the record of an ended job.
 void telemetry_store(struct telemetry *t, struct job *j);
 // just_read: the sandbox's counters if they were just read, otherwise NULL.
