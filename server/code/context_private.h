@@ -37,13 +37,15 @@ struct context {
     struct sandbox *sandbox; // NULL: it has gone
     char sandbox_id[ID_TEXT_MAX + 1];
     const struct language *language;
-    bool is_default, one_shot;
     int64_t created_ms;
     char *workdir;                                   // owned
     struct Stockade__V1__EnvironmentVariable *env;   // owned, with its texts
     struct Stockade__V1__EnvironmentVariable **envs; // owned: pointers to them
     size_t env_n;
 
+    bool is_default, one_shot;
+    bool fresh; // its interpreter has run no cell yet
+    bool dying; // its interpreter is being killed
     enum context_state state;
     struct job *job; // the interpreter; NULL: none
     struct job_follower output, end;
@@ -54,12 +56,10 @@ struct context {
     struct err broke; // it broke the protocol: code is not 0
     uint64_t runs;    // number of the last one
     uint32_t count;
-    bool fresh; // its interpreter has run no cell yet
-    bool dying; // its interpreter is being killed
+    uint32_t waiting_n;
+    struct list waiting;
 
     struct cgstat billed; // counters of its interpreter at the end of the last cell
-    struct list waiting;
-    uint32_t waiting_n;
     struct code_run *current;
     uint8_t *burst; // owned: output that waits for more of it
     size_t burst_n;

@@ -45,12 +45,14 @@ LOOK = r"""
 import ctypes, glob, hashlib, json, os, socket
 net = {}
 for path in sorted(glob.glob("/proc/net/*") + glob.glob("/proc/net/*/*") + glob.glob("/proc/sys/net/**", recursive=True)):
-    if path == "/proc/net/softnet_stat": # counts the packets of the whole host
+    if path in ("/proc/net/softnet_stat", "/proc/net/stat/rt_cache"): # counters of the whole host
         continue
     try:
         lines = open(path, "rb").readlines() if os.path.isfile(path) else []
         if path == "/proc/net/netlink": # the kernel's own sockets, without their addresses and inodes
             lines = [b" ".join(line.split()[1:9]) for line in lines]
+        if path == "/proc/net/sockstat": # the first of each line is its own; the others are sums of the whole host
+            lines = [b" ".join(line.split()[:3]) for line in lines]
         net[path] = hashlib.sha256(b"".join(lines)).hexdigest()
     except OSError as e:
         net[path] = e.errno
