@@ -57,7 +57,8 @@ def main():
             for call in calls:
                 c.end(SANDBOX + "Delete", call)
             ids = ids[16:]
-        check(b.settles(before, 30, memory_kib=24 << 10), "the host is as before")
+        # The first thousand leave 25 MiB with sanitizers, which keep freed memory, the next ones 2 MiB.
+        check(b.settles(before, 30, memory_kib=32 << 10), "the host is as before")
 
 
 if __name__ == "__main__":
