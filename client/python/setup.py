@@ -40,6 +40,7 @@ PUBLIC = (
     "code_service",
     "volume_service",
     "access_service",
+    "approval_service",
     "token",
 )
 

@@ -39,7 +39,7 @@ layers:
         match: {limits_above: {memory: 512M}}
         verdict: deny
       - {id: there, match: {destinations: [192.0.2.0/24]}, verdict: deny}
-      - {id: people, match: {commands: [deploy]}, verdict: ask, ask: {approvers: [root]}}
+      - {id: people, match: {commands: [deploy]}, verdict: ask, ask: {approvers: ["uid:0"]}}
   - name: small
     tenants: [small]
     rules:
@@ -157,6 +157,7 @@ def a_bad_file_changes_nothing_and_says_why(b):
         ("layers: [{name: a, rules: [" + "{id: r, verdict: deny}," * 100 + "]}]", "id of an earlier rule"),
         ("layers: [{name: a, rules: [" + "{id: r, verdict: deny}," * 30000 + "]}]", "too many values"),
         (BASE.replace("expect: deny, rule", "expect: allow, rule"), "test 1 fails"),
+        (BASE.replace("uid:0", "*"), "approvers"),
         (BASE[: len(BASE) // 2], "base.yaml"),
     ):
         line = reload(b, text, "reload-refused")

@@ -7,7 +7,7 @@ import { CancelledError, Code, DeadlineExceededError } from "./errors.js";
 import type { StockadeError } from "./errors.js";
 import { METADATA_BYTES_MAX, METADATA_ITEMS_MAX } from "./frame.js";
 import { method as methodOption } from "./gen/stockade/v1/options_pb.js";
-import { badArgument, knownOptions, parseDuration } from "./units.js";
+import { badArgument, knownOptions, parseDuration, wholeMilliseconds } from "./units.js";
 import type { Duration } from "./units.js";
 
 /** Options of any call. */
@@ -22,11 +22,28 @@ export interface CallOptions {
   /** Makes the broker execute the call once, however often it is sent. Default: a random key for calls that change
    * something. At most 128 characters. */
   idempotencyKey?: string;
+  /**
+   * Id of the approval to use, if the call needs one: see `ApprovalPendingError`. Default: the broker finds the one of
+   * the call.
+   */
+  approval?: string;
+  /**
+   * The broker keeps the call open for so long, at most 10 minutes, if the call needs an approval that nobody has
+   * answered yet. Default: 0, it rejects with ApprovalPendingError.
+   */
+  approvalWait?: Duration;
   /** More metadata, such as { traceparent: "..." }; lower-case keys. */
   metadata?: Readonly<Record<string, string>>;
 }
 
-const CALL_OPTIONS = { deadline: true, signal: true, idempotencyKey: true, metadata: true } as const;
+const CALL_OPTIONS = {
+  deadline: true,
+  signal: true,
+  idempotencyKey: true,
+  approval: true,
+  approvalWait: true,
+  metadata: true,
+} as const;
 
 /** What the .proto files say about a method. */
 export interface MethodRules {
@@ -67,6 +84,12 @@ export function metadataOf(
   }
   if (options.idempotencyKey !== undefined || !rulesOf(method).idempotent) {
     pairs.push(["idempotency-key", options.idempotencyKey ?? randomBytes(16).toString("hex")]);
+  }
+  if (options.approval !== undefined) {
+    pairs.push(["approval", options.approval]);
+  }
+  if (options.approvalWait !== undefined) {
+    pairs.push(["approval-wait", String(wholeMilliseconds(options.approvalWait, "approvalWait"))]);
   }
   pairs.push(...Object.entries(options.metadata ?? {}));
   let bytes = 0;

@@ -125,6 +125,16 @@ export class PermissionDeniedError extends StockadeError {}
 export class ResourceExhaustedError extends StockadeError {}
 /** FAILED_PRECONDITION: not possible in the current state, such as a paused sandbox or a closed stdin. */
 export class FailedPreconditionError extends StockadeError {}
+/**
+ * FAILED_PRECONDITION with the reason "APPROVAL_PENDING": the call needs an approval that nobody has answered yet. Make
+ * the same call again after the answer, or use the option `approvalWait`.
+ */
+export class ApprovalPendingError extends FailedPreconditionError {
+  /** The id of the approval, for `Approval.connect` and the option `approval`. */
+  get approval(): string {
+    return this.subject ?? "";
+  }
+}
 /** ABORTED: the call conflicted with another one; try again. */
 export class AbortedError extends StockadeError {}
 /** OUT_OF_RANGE: a position is beyond the end. */
@@ -190,6 +200,7 @@ export function codeName(code: number): string {
 
 /** Makes an error of the class that belongs to the code; `UnknownError` for an unknown number. */
 export function makeError(code: number, message: string, details: ErrorDetails = {}): StockadeError {
-  const Class = classes.get(code) ?? UnknownError;
+  const pending = code === Code.FAILED_PRECONDITION && details.reason === "APPROVAL_PENDING";
+  const Class = pending ? ApprovalPendingError : classes.get(code) ?? UnknownError;
   return new Class(code, message, details);
 }

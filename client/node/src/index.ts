@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What programs import from "stockade". The protocol's own messages are in "stockade/schema".
+export { Approval } from "./approvals.js";
+export type { ApprovalCreateOptions, ApprovalInfo, ApprovalState, ApprovalVote, ApproveOptions } from "./approvals.js";
 export { Batch, batch } from "./batch.js";
 export type { BatchJob, BatchOptions, BatchResult, BatchSource } from "./batch.js";
 export type { CallOptions } from "./call.js";

@@ -42,7 +42,10 @@ export interface CommandOptions {
 }
 
 /** Options of the call itself. See `CallOptions`. */
-export type CallControl = Pick<CallOptions, "deadline" | "signal" | "idempotencyKey">;
+export type CallControl = Pick<
+  CallOptions,
+  "deadline" | "signal" | "idempotencyKey" | "approval" | "approvalWait"
+>;
 
 /** For `Sandbox.start`. */
 export interface StartOptions extends CommandOptions, CallControl {
@@ -86,7 +89,7 @@ export interface FreshSandbox {
   client?: Client;
 }
 
-const CONTROL = { deadline: true, signal: true, idempotencyKey: true } as const;
+const CONTROL = { deadline: true, signal: true, idempotencyKey: true, approval: true, approvalWait: true } as const;
 const COMMAND = {
   env: true,
   cwd: true,
@@ -163,11 +166,14 @@ export function limitsOf(options: CommandOptions): { limits: ReturnType<typeof l
 }
 
 /** @internal The call alone. */
-export function controlOf({ deadline, signal, idempotencyKey }: CallControl): CallOptions {
+export function controlOf(options: CallControl): CallOptions {
+  const { deadline, signal, idempotencyKey, approval, approvalWait } = options;
   return {
     ...(deadline === undefined ? {} : { deadline }),
     ...(signal === undefined ? {} : { signal }),
     ...(idempotencyKey === undefined ? {} : { idempotencyKey }),
+    ...(approval === undefined ? {} : { approval }),
+    ...(approvalWait === undefined ? {} : { approvalWait }),
   };
 }
 

@@ -2,6 +2,7 @@
 // The messages and services of the protocol, as made from its .proto files: for `Client.unary` and `Client.stream`.
 export * from "./gen/stockade/v1/access_service_pb.js";
 export * from "./gen/stockade/v1/anomaly_service_pb.js";
+export * from "./gen/stockade/v1/approval_service_pb.js";
 export * from "./gen/stockade/v1/file_service_pb.js";
 export * from "./gen/stockade/v1/code_service_pb.js";
 export * from "./gen/stockade/v1/limits_pb.js";

@@ -49,7 +49,7 @@ class Broker:
 
     count = 0
 
-    def __init__(self, *, feed: bool = False) -> None:
+    def __init__(self, *, feed: bool = False, policy: str = "") -> None:
         folder = build()
         assert folder is not None
         Broker.count += 1
@@ -63,6 +63,9 @@ class Broker:
         text = "rpc: {anonymous: true}\n"  # as tenant tcp
         if feed:
             text += f"telemetry: {{feed: '{self.feed}'}}\n"
+        if policy:
+            (self.folder / "policy.yaml").write_text(policy)
+            text += f"policy_files: ['{self.folder}/policy.yaml']\n"
         (self.folder / "stockaded.yaml").write_text(text)
         self._cgroup = f"/stockade-python-{os.getpid()}-{Broker.count}"
         self._log = self.folder / "log"

@@ -17,6 +17,7 @@ import pytest
 import stockade
 from stockade import aio, methods
 from stockade.v1 import (
+    approval_service_pb2,
     code_service_pb2,
     file_service_pb2,
     process_service_pb2,
@@ -77,6 +78,7 @@ def test_the_examples_in_the_docstrings_are_true() -> None:
 def test_every_method_of_the_api_has_its_row() -> None:
     rows = {m.path for m in vars(methods).values() if isinstance(m, methods.Method)}
     modules = (
+        approval_service_pb2,
         file_service_pb2,
         code_service_pb2,
         sandbox_service_pb2,
@@ -113,7 +115,7 @@ def test_a_method_has_the_rules_that_its_proto_file_gives_it() -> None:
 
 
 def test_both_clients_have_the_same_names() -> None:
-    for cls in ("Client", "Sandbox", "Process", "MessageStream", "Forward"):
+    for cls in ("Client", "Sandbox", "Process", "MessageStream", "Forward", "Approval"):
         names = [
             {name for name in dir(getattr(side, cls)) if not name.startswith("_")}
             for side in (stockade, aio)

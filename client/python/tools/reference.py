@@ -33,6 +33,7 @@ GROUPS = (
             "Volume",
         ),
     ),
+    ("Approvals", ("Approval", "ApprovalInfo", "ApprovalVote", "approval")),
     ("Many jobs", ("batch", "Batch", "BatchJob", "BatchResult")),
     (
         "Cells of code",

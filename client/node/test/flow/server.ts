@@ -3,7 +3,7 @@
 // sockets; and a proxy that cuts connections where a test wants it.
 import { spawn } from "node:child_process";
 import type { ChildProcess } from "node:child_process";
-import { existsSync, mkdtempSync, rmSync, openSync, readFileSync, closeSync, chmodSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, openSync, readFileSync, closeSync, chmodSync, writeFileSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import type { Server, Socket } from "node:net";
 import { tmpdir } from "node:os";
@@ -118,8 +118,17 @@ let brokers = 0;
 export class Broker extends Program {
   readonly #cgroup = `/stockade-node-${process.pid}-${++brokers}`;
 
-  constructor() {
+  readonly #config: string[] = [];
+
+  /** `policy`: a policy in YAML. */
+  constructor(policy = "") {
     super("run/s"); // it wants a folder of its own, and makes it
+    if (policy !== "") {
+      const config = join(this.folder, "stockaded.yaml");
+      writeFileSync(join(this.folder, "policy.yaml"), policy);
+      writeFileSync(config, `policy_files: ['${this.folder}/policy.yaml']\n`);
+      this.#config.push("--config", config);
+    }
   }
 
   // Right after a crash the old spawner may still be clearing its cgroup, so a start is tried a second time, as an init
@@ -135,7 +144,7 @@ export class Broker extends Program {
 
   async #startOnce(): Promise<void> {
     const state = join(this.folder, "state");
-    const flags = ["--listen", this.address, "--state-dir", state, "--cgroup", this.#cgroup];
+    const flags = [...this.#config, "--listen", this.address, "--state-dir", state, "--cgroup", this.#cgroup];
     const child = this.launch("server/stockaded", flags);
     child.stdout?.resume();
     const end = performance.now() + 60_000;

@@ -10,6 +10,9 @@ r"""Run the code of AI agents in sandboxes.
 ``STOCKADE_TOKEN`` set the address of the broker and a token.
 """
 
+from stockade.approvals import Approval
+from stockade.approvals_of import ApprovalInfo, ApprovalVote
+from stockade.approving import approval
 from stockade.batches import BatchJob, BatchResult, BatchSource
 from stockade.batching import Batch, batch
 from stockade.changing import TransactionInfo, TransactionOutcome, TransactionPolicy
@@ -27,6 +30,7 @@ from stockade.errors import (
     Aborted,
     AddressError,
     AlreadyExists,
+    ApprovalPending,
     BrokerUnreachable,
     CallError,
     Cancelled,
@@ -82,6 +86,10 @@ __all__ = [
     "Aborted",
     "AddressError",
     "AlreadyExists",
+    "Approval",
+    "ApprovalInfo",
+    "ApprovalPending",
+    "ApprovalVote",
     "AsyncStdin",
     "Batch",
     "BatchJob",
@@ -157,6 +165,7 @@ __all__ = [
     "Volume",
     "VolumeInfo",
     "Watch",
+    "approval",
     "batch",
     "default_client",
     "info",

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from stockade import address as addresses
 from stockade import methods
+from stockade.approving import approval_metadata
 from stockade.attempts import Attempts
 from stockade.errors import ConnectionLost, ProtocolError, ResourceExhausted, StockadeError
 from stockade.limits import Seconds, seconds
@@ -292,7 +293,8 @@ class Caller:
         self._connected = True
         if attempts.doubt is not None and not await self._same_broker(link, attempts):
             raise attempts.give_up()
-        call = await link.open(method, payload, attempts, [*self._metadata, *metadata])
+        pairs = [*self._metadata, *approval_metadata(), *metadata]
+        call = await link.open(method, payload, attempts, pairs)
         try:
             return link, call, await link.wait(call, attempts.patience)
         except BaseException:

@@ -196,6 +196,18 @@ class FailedPrecondition(CallError):
     code = Code.FAILED_PRECONDITION
 
 
+class ApprovalPending(FailedPrecondition):
+    """The call needs an approval that nobody has answered yet (reason ``APPROVAL_PENDING``).
+
+    Make the same call again after the answer, or use ``approval`` to wait for it.
+    """
+
+    @property
+    def approval(self) -> str:
+        """The id of the approval, for ``Approval.connect`` and ``approval``."""
+        return self.subject or ""
+
+
 class Aborted(CallError):
     """The call conflicted with another call at the same time."""
 
@@ -281,6 +293,15 @@ _BY_CODE: dict[int, type[CallError]] = {
 }
 
 
+_BY_REASON: dict[str, type[CallError]] = {"APPROVAL_PENDING": ApprovalPending}
+
+
+def _class_of(code: int, reason: str) -> type[CallError]:
+    cls = _BY_CODE.get(code, CallError)
+    special = _BY_REASON.get(reason, cls)
+    return special if issubclass(special, cls) else cls
+
+
 def _details(status: wire_pb2.Status) -> dict[str, Message]:
     """Unpack the details that we know; others, and broken ones, are passed over."""
     found: dict[str, Message] = {}
@@ -318,7 +339,7 @@ def from_status(status: wire_pb2.Status, method: str) -> CallError:
     after = None
     if isinstance(retry, wire_pb2.RetryInfo):
         after = min(retry.retry_delay_ms / 1000, RETRY_AFTER_MAX)
-    return _BY_CODE.get(status.code, CallError)(
+    return _class_of(status.code, info.reason)(
         status.message or "the broker gave no reason",
         method=method,
         reason=info.reason,

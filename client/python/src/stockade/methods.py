@@ -15,6 +15,7 @@ from google.protobuf import descriptor_pb2
 from google.protobuf.message import Message
 
 from stockade.v1 import (
+    approval_service_pb2,
     code_service_pb2,
     file_service_pb2,
     options_pb2,
@@ -410,4 +411,33 @@ FILE_WATCH = _method(
     "FileService/Watch",
     _file_service.FileServiceWatchRequest,
     _file_service.FileServiceWatchResponse,
+)
+
+_approval = approval_service_pb2
+CREATE_APPROVAL = _method(
+    "ApprovalService/Create",
+    _approval.ApprovalServiceCreateRequest,
+    _approval.ApprovalServiceCreateResponse,
+)
+GET_APPROVAL = _method(
+    "ApprovalService/Get",
+    _approval.ApprovalServiceGetRequest,
+    _approval.ApprovalServiceGetResponse,
+)
+LIST_APPROVALS = _method(
+    "ApprovalService/List",
+    _approval.ApprovalServiceListRequest,
+    _approval.ApprovalServiceListResponse,
+)
+APPROVE = _method("ApprovalService/Approve", _approval.ApproveRequest, _approval.ApproveResponse)
+DENY = _method("ApprovalService/Deny", _approval.DenyRequest, _approval.DenyResponse)
+CANCEL_APPROVAL = _method(
+    "ApprovalService/Cancel",
+    _approval.ApprovalServiceCancelRequest,
+    _approval.ApprovalServiceCancelResponse,
+)
+WATCH_APPROVALS = _method(
+    "ApprovalService/Watch",
+    _approval.ApprovalServiceWatchRequest,
+    _approval.ApprovalServiceWatchResponse,
 )

@@ -8,6 +8,7 @@ r"""Run the code of AI agents in sandboxes, with asyncio.
 The names are those of ``stockade``; values and exceptions are the same classes.
 """
 
+from stockade.aio.approvals import Approval
 from stockade.aio.batching import Batch, batch
 from stockade.aio.client import Client, MessageStream, default_client, info
 from stockade.aio.context import Context, run_code
@@ -17,8 +18,10 @@ from stockade.aio.sandbox import Sandbox, run, start
 from stockade.aio.telemetry import EventStream
 from stockade.aio.transaction import Transaction
 from stockade.aio.volumes import Volume
+from stockade.approving import approval
 
 __all__ = [
+    "Approval",
     "Batch",
     "Client",
     "Context",
@@ -29,6 +32,7 @@ __all__ = [
     "Sandbox",
     "Transaction",
     "Volume",
+    "approval",
     "batch",
     "default_client",
     "info",
