@@ -132,6 +132,12 @@ const char audit_details[] =
     "alone; verify --public-key KEY --proof FILE, which checks that and prints the record.\n\n"
     "Example: stockade audit verify --public-key /var/lib/stockade/audit/audit.pub /var/lib/stockade/audit";
 
+const char policy_details[] =
+    "The action: sets [NAME], which shows the named sets of destinations, or one of them. --allow @NAME allows all destinations "
+    "of a set; so do policies in YAML, templates, tokens and the SDKs. The table is that of this command. The broker expands "
+    "the sets with its own, from the same release; 'stockade network SANDBOX' shows the rules in force.\n\n"
+    "Example: stockade policy sets pypi; stockade run --allow @pypi -- pip download six";
+
 const char admin_details[] =
     "The action: backup FILE, which writes a consistent copy of the broker's database while it runs. The copy holds secrets. To "
     "restore it, stop the broker, put it in place of state/stockade.db in the state directory, and remove the files stockade.db-wal "

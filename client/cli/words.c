@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "proto/arena.h"
+#include "proto/destinations.h"
 #include "cli.h"
 #include "commands.h"
 #include "pages.h"
@@ -412,6 +413,16 @@ offer_keys(const struct offers *o, const struct line *l)
 }
 
 static void
+offer_policy(const struct offers *o, const struct line *l)
+{
+    if (l->operands == 0)
+        offer(o, "sets", "show the named sets of destinations");
+    for (const struct destination_set *s = destination_sets; l->operands == 1 && s->name != NULL;
+         s++)
+        offer(o, s->name, s->about);
+}
+
+static void
 offer_volumes(const struct offers *o, const struct line *l)
 {
     static const char *const actions[][2] = {
@@ -470,6 +481,8 @@ offer_operand(const struct offers *o, const struct line *l)
         offer_keys(o, l);
     else if (c->operand == OPERAND_ADMIN && l->operands == 0)
         offer(o, "backup", "copy the database of the broker to a file");
+    else if (c->operand == OPERAND_POLICY)
+        offer_policy(o, l);
     else if (c->operand == OPERAND_VOLUME)
         offer_volumes(o, l);
     else if (c->operand == OPERAND_FILES)

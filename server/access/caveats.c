@@ -2,13 +2,10 @@
 // See caveats.h: one function for each kind of caveat, in a table.
 #include "caveats.h"
 
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "proto/target.h"
 #include "server/policy/network.h"
-#include "server/policy/rule.h"
 #include "server/rpc/principal.h"
 #include "server/sandbox/limits.h"
 
@@ -160,17 +157,8 @@ policy_of(const Stockade__V1__CaveatWords *w)
     if (whole)
         n->mode = w->n_words > 0 ? NET_ALLOWLIST : NET_NONE;
     for (size_t i = 0; i < w->n_words && whole; i++) {
-        struct target_text t;
         struct err none;
-        const char *why = "";
-        struct relay_rule *rule = network_add_rule(n);
-        whole =
-            rule != NULL && target_parse(w->words[i], &t, &none) == 0 &&
-            (t.is_name ? net_rule_domain(t.host, rule, &why) : net_rule_cidr(t.host, rule, &why));
-        if (whole && t.first != 0)
-            (void)net_rule_add_ports(rule, t.first, t.last, t.protocol);
-        else if (whole && t.protocol != 0)
-            (void)net_rule_add_ports(rule, 1, UINT16_MAX, t.protocol);
+        whole = network_add_target(n, w->words[i], &none) == 0;
     }
     if (whole)
         return n;

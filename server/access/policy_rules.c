@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See policy_private.h: one rule, from its message to what a decision needs. An error names the place in the file.
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,9 +10,8 @@
 #include "proto/glob.h"
 #include "proto/quantity.h"
 #include "proto/rules.h"
-#include "proto/target.h"
 #include "proto/validate.h"
-#include "server/policy/rule.h"
+#include "server/policy/network.h"
 
 #define MS_PER_DAY UINT64_C(86400000)
 #define NS_PER_MS  UINT64_C(1000000)
@@ -145,25 +143,6 @@ read_commands(const struct config_reader *f, struct arena *a, const policy_match
 
 // ---- destinations
 
-static int
-add_destination(struct network *n, const char *word, struct err *e)
-{
-    struct target_text t;
-    const char *why = "";
-    int r = target_parse(word, &t, e);
-    if (r < 0)
-        return r;
-    struct relay_rule *rule = network_add_rule(n);
-    if (rule == NULL)
-        return err_set(e, ERR_INVALID_ARGUMENT, "too many destinations");
-    if (!(t.is_name ? net_rule_domain(t.host, rule, &why) : net_rule_cidr(t.host, rule, &why)))
-        return err_set(e, ERR_INVALID_ARGUMENT, "%.200s: %s", word, why);
-    if (t.first != 0 || t.protocol != 0)
-        (void)net_rule_add_ports(rule, t.first != 0 ? t.first : 1,
-                                 t.first != 0 ? t.last : UINT16_MAX, t.protocol);
-    return 0;
-}
-
 int
 policy_read_destinations(size_t n, const char *const *words, struct network **out, size_t *wrong,
                          struct err *e)
@@ -179,7 +158,7 @@ policy_read_destinations(size_t n, const char *const *words, struct network **ou
         if (strcmp(words[i], "*") == 0)
             to->mode = NET_OPEN;
         else
-            r = add_destination(to, words[i], e);
+            r = network_add_target(to, words[i], e);
     }
     if (r == 0)
         *out = to;

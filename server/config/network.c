@@ -5,6 +5,7 @@
 //     mode: allowlist
 //     outbound:
 //       - "*.example.com:443/tcp"
+//       - "@pypi"
 //       - {to: 192.0.2.0/24, bytes_max: 1G, queries_per_minute: 60}
 //     inbound: [8080, 9000-9010]
 //     egress_bytes_max: 10G
@@ -14,7 +15,7 @@
 #include <string.h>
 
 #include "proto/target.h"
-#include "server/policy/rule.h"
+#include "server/policy/network.h"
 
 // A number, with K, M, G or T; 0: not set.
 static int
@@ -44,42 +45,37 @@ read_mode(const struct config_reader *r, const struct yaml_node *at, struct netw
 }
 
 static int
-read_target(const struct config_reader *r, const struct yaml_node *at, struct relay_rule *rule)
+read_target(const struct config_reader *r, const struct yaml_node *at, struct network *n)
 {
-    struct target_text t;
     struct err e;
-    const char *what = "";
     if (at->kind != YAML_TEXT)
         return config_fail(r, at, "must be a destination, such as example.com:443");
-    if (target_parse(at->text, &t, &e) < 0)
-        return config_fail(r, at, "%s", e.text);
-    if (!(t.is_name ? net_rule_domain(t.host, rule, &what) : net_rule_cidr(t.host, rule, &what)))
-        return config_fail(r, at, "%s: %s", t.host, what);
-    if (t.first != 0)
-        // cannot fail: it is the first one
-        (void)net_rule_add_ports(rule, t.first, t.last, t.protocol);
-    else if (t.protocol != 0)
-        (void)net_rule_add_ports(rule, 1, UINT16_MAX, t.protocol);
-    return 0;
+    return network_add_target(n, at->text, &e) < 0 ? config_fail(r, at, "%s", e.text) : 0;
 }
 
+// A limit of a set holds for each of its rules.
 static int
-read_rule_keys(const struct config_reader *r, const struct yaml_node *map, struct relay_rule *rule)
+read_rule_keys(const struct config_reader *r, const struct yaml_node *map, struct network *n)
 {
+    uint64_t bytes = 0;
     uint64_t queries = 0;
+    uint32_t from = n->rules_n;
     int err = 0;
-    for (const struct yaml_node *n = map->child; n != NULL && err == 0; n = n->next) {
-        if (strcmp(n->key, "to") == 0)
-            err = read_target(r, n, rule);
-        else if (strcmp(n->key, "bytes_max") == 0)
-            err = read_number(r, n, 1, UINT64_MAX, &rule->bytes_max);
-        else if (strcmp(n->key, "queries_per_minute") == 0)
-            err = read_number(r, n, 1, NETWORK_QUERIES_MAX, &queries);
+    for (const struct yaml_node *it = map->child; it != NULL && err == 0; it = it->next) {
+        if (strcmp(it->key, "to") == 0)
+            err = read_target(r, it, n);
+        else if (strcmp(it->key, "bytes_max") == 0)
+            err = read_number(r, it, 1, UINT64_MAX, &bytes);
+        else if (strcmp(it->key, "queries_per_minute") == 0)
+            err = read_number(r, it, 1, NETWORK_QUERIES_MAX, &queries);
         else
-            err = config_fail(r, n, "there is no such key");
+            err = config_fail(r, it, "there is no such key");
     }
-    rule->queries_per_minute = (uint32_t)queries;
-    if (err == 0 && rule->kind == 0)
+    for (uint32_t i = from; i < n->rules_n; i++) {
+        n->rules[i].bytes_max = bytes;
+        n->rules[i].queries_per_minute = (uint32_t)queries;
+    }
+    if (err == 0 && n->rules_n == from)
         err = config_fail(r, map, "a rule must have \"to\"");
     return err;
 }
@@ -89,12 +85,8 @@ read_outbound(const struct config_reader *r, const struct yaml_node *list, struc
 {
     int err = list->kind == YAML_LIST ? 0 : config_fail(r, list, "must be a list of destinations");
     for (const struct yaml_node *it = err == 0 ? list->child : NULL; it != NULL && err == 0;
-         it = it->next) {
-        struct relay_rule *rule = network_add_rule(n);
-        if (rule == NULL)
-            return config_fail(r, it, "more than %d rules", NET_RULES);
-        err = it->kind == YAML_MAP ? read_rule_keys(r, it, rule) : read_target(r, it, rule);
-    }
+         it = it->next)
+        err = it->kind == YAML_MAP ? read_rule_keys(r, it, n) : read_target(r, it, n);
     return err;
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "server/policy/rule.h"
+#include "server/policy/target.h"
 
 enum { QUERIES_USUAL = 600, TARGET_MAX = RELAY_NAME_MAX + 32 };
 
@@ -62,6 +63,26 @@ offer(const struct net_refused *r, struct relay_rule *rule, char *out, size_t n)
     return out;
 }
 
+// The set that covers the name, if the template permits all of it.
+static bool
+offer_set(const struct net_refused *r, const struct relay_rule *rule, char *out, size_t n)
+{
+    struct relay_rule rules[DESTINATIONS_MAX];
+    struct relay_rule asked = *rule;
+    if (r->now != NULL && r->now->mode == NET_OPEN)
+        return false;
+    if (r->port != 0)
+        (void)net_rule_add_ports(&asked, r->port, r->port, r->protocol);
+    const struct destination_set *set = network_set_around(&asked);
+    uint32_t rules_n = set != NULL ? network_set_rules(set, rules) : 0;
+    for (uint32_t i = 0; i < rules_n; i++)
+        if (!is_taken(r, &rules[i]))
+            return false;
+    if (set != NULL)
+        (void)snprintf(out, n, "--allow @%s", set->name);
+    return set != NULL;
+}
+
 static const char *
 offer_name(const struct net_refused *r, char *out, size_t n)
 {
@@ -69,7 +90,7 @@ offer_name(const struct net_refused *r, char *out, size_t n)
     const char *what = "";
     if (!net_rule_domain(r->name, &rule, &what))
         return out;
-    return offer(r, &rule, out, n);
+    return offer_set(r, &rule, out, n) ? out : offer(r, &rule, out, n);
 }
 
 static const char *

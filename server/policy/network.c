@@ -162,12 +162,12 @@ read_range(const Stockade__V1__PortRange *m, struct network_range *out)
 }
 
 static int
-read_ports(const Stockade__V1__NetworkRule *m, struct relay_rule *r, struct err *e)
+read_ports(const Stockade__V1__NetworkRule *m, size_t at, struct relay_rule *r, struct err *e)
 {
     static const uint8_t protocols[] = {0, IPPROTO_TCP, IPPROTO_UDP};
     char field[FIELD_MAX];
     if ((unsigned)m->protocol >= sizeof protocols) {
-        name_field(field, "outbound", r->number, ".protocol");
+        name_field(field, "outbound", at, ".protocol");
         return err_field(e, field, "%d is not a protocol", (int)m->protocol);
     }
     uint8_t protocol = protocols[m->protocol];
@@ -178,7 +178,7 @@ read_ports(const Stockade__V1__NetworkRule *m, struct relay_rule *r, struct err 
             continue;
         char more[FIELD_MAX / 2];
         (void)snprintf(more, sizeof more, ".ports[%zu]", i);
-        name_field(field, "outbound", r->number, more);
+        name_field(field, "outbound", at, more);
         return fine ? err_field(e, field, "more than %d ranges", NET_PORTS)
                     : refuse_range(m->ports[i], field, e);
     }
@@ -188,22 +188,55 @@ read_ports(const Stockade__V1__NetworkRule *m, struct relay_rule *r, struct err 
 }
 
 static int
-read_rule(const Stockade__V1__NetworkRule *m, struct relay_rule *r, struct err *e)
+read_rule(const Stockade__V1__NetworkRule *m, size_t at, struct relay_rule *r, struct err *e)
 {
     char field[FIELD_MAX];
     const char *what = "";
     bool by_name = m->domain[0] != '\0';
     if (by_name == (m->cidr[0] != '\0')) {
-        name_field(field, "outbound", r->number, "");
+        name_field(field, "outbound", at, "");
         return err_field(e, field, "must have exactly one of cidr and domain");
     }
     if (!(by_name ? net_rule_domain(m->domain, r, &what) : net_rule_cidr(m->cidr, r, &what))) {
-        name_field(field, "outbound", r->number, by_name ? ".domain" : ".cidr");
+        name_field(field, "outbound", at, by_name ? ".domain" : ".cidr");
         return err_field(e, field, "%s: %s", by_name ? m->domain : m->cidr, what);
     }
     r->bytes_max = m->bytes_max;
     r->queries_per_minute = m->queries_per_minute;
-    return read_ports(m, r, e);
+    return read_ports(m, at, r, e);
+}
+
+// A limit of a set holds for each of its rules.
+static int
+read_set(const Stockade__V1__NetworkRule *m, size_t i, struct network *n, struct err *e)
+{
+    char field[FIELD_MAX];
+    struct err why;
+    uint32_t from = n->rules_n;
+    if (m->cidr[0] != '\0' || m->n_ports > 0 || m->protocol != 0) {
+        name_field(field, "outbound", i, "");
+        return err_field(e, field,
+                         "a set has its own ports and protocols: no cidr, ports or protocol");
+    }
+    if (network_add_set(n, m->domain, &why) < 0) {
+        name_field(field, "outbound", i, ".domain");
+        return err_field(e, field, "%s", why.text);
+    }
+    for (uint32_t k = from; k < n->rules_n; k++) {
+        n->rules[k].bytes_max = m->bytes_max;
+        n->rules[k].queries_per_minute = m->queries_per_minute;
+    }
+    return 0;
+}
+
+static int
+add_rule(const Stockade__V1__NetworkRule *m, size_t i, struct network *n, struct err *e)
+{
+    if (n->rules_n == NET_RULES)
+        return err_field(e, "network.outbound", "more than %d rules, with those of the sets",
+                         NET_RULES);
+    struct relay_rule *r = network_add_rule(n);
+    return r != NULL ? read_rule(m, i, r, e) : err_sys(e, ENOMEM, "keep a network policy");
 }
 
 static int
@@ -212,10 +245,8 @@ read_outbound(const Stockade__V1__NetworkPolicy *m, struct network *n, struct er
     if (m->n_outbound > NET_RULES)
         return err_field(e, "network.outbound", "%zu rules, at most %d", m->n_outbound, NET_RULES);
     for (size_t i = 0; i < m->n_outbound; i++) {
-        struct relay_rule *r = network_add_rule(n);
-        if (r == NULL)
-            return err_sys(e, ENOMEM, "keep a network policy");
-        int err = read_rule(m->outbound[i], r, e);
+        int err = m->outbound[i]->domain[0] == '@' ? read_set(m->outbound[i], i, n, e)
+                                                   : add_rule(m->outbound[i], i, n, e);
         if (err < 0)
             return err;
     }

@@ -59,6 +59,13 @@ void network_unref(struct network *n);
 // Adds an empty rule; NULL: there are too many, or out of memory.
 struct relay_rule *network_add_rule(struct network *n);
 
+// target.c. Adds the rules of a destination, "HOST[:PORT[-PORT]][/tcp|/udp]" or "@SET", numbered from n->rules_n. INVALID_ARGUMENT with the reason; some of the rules may have been
+// added then.
+int network_add_target(struct network *n, const char *text, struct err *e);
+
+// Adds the rules of the set "@NAME". INVALID_ARGUMENT names the known sets, or says that there are too many rules.
+int network_add_set(struct network *n, const char *text, struct err *e);
+
 // All public addresses, and every port inward: the maximum of a template that does not set one.
 struct network *network_everything(void);
 

@@ -12,7 +12,10 @@ from network import PRELUDE
 from peers import Peers
 from runner import check
 
-CONFIG = names.CONFIG.replace("{mode: open}", "{mode: open, outbound: [10.77.0.0/24]}")
+CONFIG = names.CONFIG.replace("{mode: open}", "{mode: open, outbound: [10.77.0.0/24]}") + """\
+  - name: narrow
+    network_max: {mode: allowlist, outbound: ["@debian"]}
+"""
 PUBLIC, PUBLIC6, PRIVATE = Peers.public, Peers.public6, Peers.private
 SEND = f"""
 s = socket.create_connection(("{PUBLIC}", 80), 20)
@@ -33,6 +36,8 @@ OFFERS = [
     (["--allow", "other.test"], "by_name('web.test', 80)", "web.test"),
     (["--allow", "web.test:80"], "by_name('web.test', 81)", "web.test:81"),
     (["--allow", "private.test"], "by_name('private.test', 80)", "private.test"),
+    (["--allow", "other.test"], "by_name('deb.debian.org', 80)", "deb.debian.org"),
+    (["--allow", "deb.debian.org:443"], "by_name('deb.debian.org', 80)", "deb.debian.org:80"),
     (["--allow", f"{PUBLIC}:80", "--egress-bytes", "2000"], SEND, f"{PUBLIC}:80"),
     (["--allow", f"{PUBLIC}:80", "--ingress-bytes", "2000"], SEND, f"{PUBLIC}:80"),
     (["--allow", "*.web.test", "--dns-queries", "3"], LOOK_UP, "d.web.test"),
@@ -99,7 +104,33 @@ def a_hint_never_names_a_forbidden_option(b, _):
         check("--" not in found[0]["hint"], f"{found}")
 
 
-TESTS = [each_hint_helps, each_hint_for_a_sandbox_helps, a_hint_never_names_a_forbidden_option]
+def a_hint_names_the_set_that_covers_a_name(b, _):
+    look = "by_name('deb.debian.org', 80)"
+    found = about(denials(b, ["--allow", "@pypi"], look), "deb.debian.org")
+    check([d["hint"] for d in found] == ["--allow @debian"], f"{found}")
+    r = b.cli("run", "--allow", "@debian", "--", "python3", "-c", PRELUDE + names.LOOK + look)
+    check(r.stdout == b"ok\n", f"{r}")
+
+
+def a_set_is_narrowed_and_counted_as_its_rules(b, _):
+    r = b.cli("run", "--allow", "@nope", "--", "true")
+    check(r.returncode == 125 and b"@nope: there is no such set; known are @pypi, @npm" in r.stderr, f"{r}")
+    r = b.cli("run", "--allow", "@pypi:80", "--", "true")
+    check(r.returncode == 125 and b"a set has its own ports" in r.stderr, f"{r}")
+    many = [word for _ in range(60) for word in ("--allow", "@github")]
+    r = b.cli("run", *many, "--", "true")
+    check(r.returncode == 125 and b"more than 256 rules" in r.stderr, f"{r}")
+    r = b.cli("run", "--template", "narrow", "--allow", "@pypi", "--", "true")
+    check(r.returncode != 0 and b"no rule of the template allows pypi.org at port 443" in r.stderr, f"{r}")
+    check(b.cli("create", "--name", "sets", "--template", "narrow", "--allow", "@debian").returncode == 0, "create")
+    shown = json.loads(b.cli("network", "-o", "json", "sets").stdout)["outbound"]
+    table = json.loads(b.cli("policy", "-o", "json", "sets", "debian").stdout)["sets"][0]["destinations"]
+    check(shown == table and len(table) == 4, f"{shown} {table}")
+    check(b.cli("rm", "sets").returncode == 0, "rm")
+
+
+TESTS = [a_set_is_narrowed_and_counted_as_its_rules, a_hint_names_the_set_that_covers_a_name, each_hint_helps,
+         each_hint_for_a_sandbox_helps, a_hint_never_names_a_forbidden_option]
 
 if __name__ == "__main__":
     with Peers(), names.NameServer():

@@ -29,6 +29,7 @@ ZONE = {
     "other.test": [Peers.public],
     "deep.web.test": [Peers.public],
     "private.test": [Peers.private],
+    "deb.debian.org": [Peers.public],
     "metadata.test": ["169.254.169.254"],
     "loopback.test": ["127.0.0.1"],
 }

@@ -109,6 +109,8 @@ values_that_are_known_are_offered(void **state)
     assert_offers("-o j", "json ");
     assert_offers("events --severity w", "warning ");
     assert_offers("completion ", "bash zsh fish ");
+    assert_offers("policy ", "sets ");
+    assert_offers("policy sets p", "pypi ");
     assert_offers("profiles ", "ls export import reset freeze ");
     assert_offers("snapshot ", "create ls show diff restore rm ");
     assert_offers("transaction ", "begin ls show diff commit discard ");
