@@ -204,8 +204,8 @@ words_of(const char *pattern)
         {"[*]|[a-z][a-z0-9._-]*(:[0-9]+)?", "must be a tenant, such as uid:1000, or * for all"},
         {"host|[0-9A-Fa-f:.]+(/[0-9]+)?",
          "must be an address or a range of addresses, such as 192.0.2.0/24, or the word host"},
-        {"([*][.])?[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*",
-         "must be a name, such as example.com, or *.example.com for all names below it"},
+        {"@[a-z]+|([*][.])?[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*",
+         "must be a name, such as example.com, *.example.com for all names below it, or @pypi for a set"},
     };
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (strcmp(words[i][0], pattern) == 0)
