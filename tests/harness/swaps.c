@@ -81,6 +81,16 @@ swap_fails(int code, const char *words)
     fails(&w, code, words);
 }
 
+bool
+can_fork(void)
+{
+    const struct spawn_features *f = &core_broker()->features;
+    for (uint32_t i = 0; i < f->n; i++)
+        if (strcmp(f->feature[i].name, "forks") == 0)
+            return f->feature[i].available != 0;
+    return false;
+}
+
 struct sandbox *
 fork_of(struct sandbox *parent, uint32_t layer)
 {

@@ -23,6 +23,8 @@ uint32_t swap(void);
 void swap_fails(int code, const char *words);
 void restore(uint32_t layer);
 
+// Whether this kernel can share files in memory between sandboxes: Linux 6.3.
+bool can_fork(void);
 // A new box that inherits; it is `box` afterwards. And one that is removed.
 struct sandbox *fork_of(struct sandbox *parent, uint32_t layer);
 void forget_box(struct sandbox *s);
