@@ -63,6 +63,8 @@ static const char *
 sandbox_named(const ProtobufCMessage *m, const char *method)
 {
     const char *id = text_of(m, "sandbox_id");
+    if (id == NULL)
+        id = text_of(m, "sandbox");
     if (id == NULL && strncmp(method, "SandboxService/", 15) == 0)
         id = text_of(m, "id");
     return id != NULL ? id : "";

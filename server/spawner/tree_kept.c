@@ -83,6 +83,18 @@ enter_source(const struct tree_adopt *p, struct err *e)
                : 0;
 }
 
+// EINVAL: the file system does not support it (mount_setattr(2)).
+static int
+cannot_map(struct err *e)
+{
+    if (e->sys == EINVAL) {
+        (void)err_set(e, ERR_FAILED_PRECONDITION, "its file system cannot map ids on this kernel");
+        err_detail(e, "LAYER_IDS_UNSUPPORTED", "state_dir",
+                   "ext4, xfs and btrfs can; tmpfs can from Linux 6.3 on");
+    }
+    return err_wrap(e, "give the layer the ids of the sandbox");
+}
+
 static int
 open_both(struct adoption *a, struct err *e)
 {
@@ -98,7 +110,7 @@ open_both(struct adoption *a, struct err *e)
     }
     a->mapped_fd = mount_clone(AT_FDCWD, name, READ_ONLY, e);
     rc = a->mapped_fd < 0 ? a->mapped_fd : mount_idmap(a->mapped_fd, a->plan->userns_fd, e);
-    return rc < 0 ? err_wrap(e, "the file system of the layer cannot map ids") : 0;
+    return rc < 0 ? cannot_map(e) : 0;
 }
 
 static int

@@ -120,11 +120,11 @@ def a_token_for_one_sandbox_sees_no_other(b):
     one, two = (allowed(stockade(b, "create", token=full)).strip() for _ in range(2))
     token = narrow(b, full, "--sandboxes", one)
     for line in (["exec", two, "--", "true"], ["rm", two], ["fs", "ls", two, "/"], ["fork", one], ["create"], ["run", "true"], ["ls"],
-                 ["exec", "0" * 32, "--", "true"]):
+                 ["exec", "0" * 32, "--", "true"], ["snapshot", "create", two, "x"], ["snapshot", "ls"]):
         refused(stockade(b, *line, token=token), "sandboxes")
     check("hello" in allowed(stockade(b, "exec", one, "--", "echo", "hello", token=token)), "its own")
-    allowed(stockade(b, "fs", "ls", one, "/", token=token))
-    allowed(stockade(b, "info", token=token))
+    for line in (["fs", "ls", one, "/"], ["snapshot", "create", one, "x"], ["snapshot", "ls", one], ["snapshot", "restore", one, "x"], ["info"]):
+        allowed(stockade(b, *line, token=token))
     for box in (one, two):
         allowed(stockade(b, "rm", box, token=full))
 
