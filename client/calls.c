@@ -23,6 +23,7 @@ enum {
     // the broker's own END should arrive first, because its text is better
     DEADLINE_GRACE_MS = 1000,
     METADATA_MAX = 32,
+    OWN_METADATA = 5, // authorization, idempotency-key, traceparent, approval, approval-wait
     KEY_HEX = 32,
 };
 
@@ -58,13 +59,22 @@ add_metadata(struct call_metadata *m, const char *key, const char *value)
     m->pointers[m->n++] = item;
 }
 
+static bool
+has_metadata(const struct stockade_call_options *o, const char *name)
+{
+    bool found = false;
+    for (size_t i = 0; o != NULL && i < o->metadata_n; i++)
+        found |= strcmp(o->metadata[i].name, name) == 0;
+    return found;
+}
+
 static int
 fill_metadata(struct call_metadata *m, const struct stockade *s, const struct call_spec *spec,
               struct err *e)
 {
     const struct stockade_call_options *o = spec->options;
-    if (o != NULL && o->metadata_n > METADATA_MAX - 3)
-        return err_field(e, "metadata", "more than %d pairs", METADATA_MAX - 3);
+    if (o != NULL && o->metadata_n > METADATA_MAX - OWN_METADATA)
+        return err_field(e, "metadata", "more than %d pairs", METADATA_MAX - OWN_METADATA);
     if (o != NULL && request_list(o->metadata, o->metadata_n, "metadata", e) < 0)
         return err_errno(e);
     if (s->authorization != NULL)
@@ -75,13 +85,14 @@ fill_metadata(struct call_metadata *m, const struct stockade *s, const struct ca
         random_key(m->key);
         add_metadata(m, "idempotency-key", m->key);
     }
-    bool traced = s->traceparent[0] == '\0';
-    for (size_t i = 0; o != NULL && i < o->metadata_n; i++) {
-        traced |= strcmp(o->metadata[i].name, "traceparent") == 0;
+    for (size_t i = 0; o != NULL && i < o->metadata_n; i++)
         add_metadata(m, o->metadata[i].name, o->metadata[i].value);
-    }
-    if (!traced)
+    if (s->traceparent[0] != '\0' && !has_metadata(o, "traceparent"))
         add_metadata(m, "traceparent", s->traceparent);
+    if (s->approval[0] != '\0' && !has_metadata(o, "approval"))
+        add_metadata(m, "approval", s->approval);
+    if (s->approval_wait[0] != '\0' && !has_metadata(o, "approval-wait"))
+        add_metadata(m, "approval-wait", s->approval_wait);
     return 0;
 }
 

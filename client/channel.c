@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 static const struct tls_module *module;
+static certificates_make_fn *make_certificates;
 
 // It stays loaded. In a build folder the caller's search path finds it; installed, it has a fixed place.
 static void
@@ -19,21 +20,35 @@ load_module(void)
         const struct tls_module *found = library != NULL ? dlsym(library, TLS_MODULE_SYMBOL) : NULL;
         if (found != NULL && found->version == TLS_MODULE_VERSION)
             module = found;
+        if (module != NULL)
+            *(void **)&make_certificates = dlsym(library, CERTIFICATES_SYMBOL);
     }
 }
 
-int
-channel_tls(struct channel *c, const char *host, const struct tls_options *o, struct err *e)
+static int
+missing(struct err *e)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, load_module);
-    if (module != NULL)
-        return module->open(&c->tls, c->fd, host, o, e);
     int rc = err_set(e, ERR_FAILED_PRECONDITION,
                      "this program has no TLS: stockade-tls.so of this version is missing");
     err_detail(e, "TLS_MISSING", "address",
                "install the package that has " STOCKADE_MODULES "/stockade-tls.so");
     return rc;
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+int
+channel_certificates(const struct certificate_order *o, struct err *e)
+{
+    (void)pthread_once(&once, load_module);
+    return make_certificates != NULL ? make_certificates(o, e) : missing(e);
+}
+
+int
+channel_tls(struct channel *c, const char *host, const struct tls_options *o, struct err *e)
+{
+    (void)pthread_once(&once, load_module);
+    return module != NULL ? module->open(&c->tls, c->fd, host, o, e) : missing(e);
 }
 
 int

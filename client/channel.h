@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "proto/err.h"
+#include "tls/certificates.h"
 #include "tls/tls.h"
 
 struct channel {
@@ -16,6 +17,9 @@ struct channel {
 
 // Begins TLS on the socket. FAILED_PRECONDITION: the module for TLS is not installed; others: tls.h.
 int channel_tls(struct channel *c, const char *host, const struct tls_options *o, struct err *e);
+
+// Makes certificates with the same module (tls/certificates.h). FAILED_PRECONDITION: it is not installed.
+int channel_certificates(const struct certificate_order *o, struct err *e);
 
 // Goes on with its handshake, as tls_module.shake() does.
 int channel_shake(struct channel *c, bool *out, struct err *e);

@@ -29,12 +29,16 @@ struct watch {
     bool flagged;      // the flag is set
 };
 
+enum { HANDLE_APPROVAL = 64 };
+
 struct stockade {
     struct address address;
     char *address_text;
     char *proof[PROOFS];                      // strings of address.proof
     char *authorization;                      // "Bearer TOKEN", or NULL
     char traceparent[TRACEPARENT_LENGTH + 1]; // "": none
+    char approval[HANDLE_APPROVAL];           // "": none
+    char approval_wait[HANDLE_APPROVAL];      // milliseconds; "": none
     uint32_t connect_timeout_ms;
     uint32_t keepalive_ms;
     int wake_fd; // eventfd: wakes the thread that polls

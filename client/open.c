@@ -21,6 +21,7 @@
 enum {
     CONNECT_TIMEOUT_MS = 5000,
     KEEPALIVE_MS = 20000,
+    APPROVAL_WAIT_MS_MAX = 600000,
     KEEPALIVE_MS_MIN = 6000, // the broker takes one PING in 5 s
 };
 
@@ -73,6 +74,20 @@ take_proof(struct stockade *s, const struct stockade_options *o, struct err *e)
 }
 
 static int
+take_approval(struct stockade *s, const struct stockade_options *o, struct err *e)
+{
+    const char *id = o->approval != NULL ? o->approval : "";
+    if (strlen(id) >= sizeof s->approval)
+        return err_field(e, "approval", "longer than the id of an approval");
+    if (o->approval_wait_ms > APPROVAL_WAIT_MS_MAX)
+        return err_field(e, "approval_wait_ms", "must be at most %d", APPROVAL_WAIT_MS_MAX);
+    (void)snprintf(s->approval, sizeof s->approval, "%s", id);
+    if (o->approval_wait_ms != 0)
+        (void)snprintf(s->approval_wait, sizeof s->approval_wait, "%u", o->approval_wait_ms);
+    return 0;
+}
+
+static int
 configure(struct stockade *s, const struct stockade_options *o, struct err *e)
 {
     const char *address = or_environment(o->address, "STOCKADE_ADDRESS", STOCKADE_ADDRESS_DEFAULT);
@@ -86,7 +101,7 @@ configure(struct stockade *s, const struct stockade_options *o, struct err *e)
     if (s->address_text == NULL)
         return err_sys(e, ENOMEM, "open a handle");
     const char *token = or_environment(o->token, "STOCKADE_TOKEN", NULL);
-    if (token != NULL && asprintf(&s->authorization, "Bearer %s", token) < 0) {
+    if (token != NULL && token[0] != '\0' && asprintf(&s->authorization, "Bearer %s", token) < 0) {
         s->authorization = NULL;
         return err_sys(e, ENOMEM, "open a handle");
     }
@@ -96,6 +111,9 @@ configure(struct stockade *s, const struct stockade_options *o, struct err *e)
         return err_field(e, "traceparent", "must be like 00-TRACE-SPAN-01");
     if (valid)
         (void)snprintf(s->traceparent, sizeof s->traceparent, "%s", trace);
+    rc = take_approval(s, o, e);
+    if (rc < 0)
+        return rc;
     s->connect_timeout_ms = o->connect_timeout_ms != 0 ? o->connect_timeout_ms : CONNECT_TIMEOUT_MS;
     s->keepalive_ms = o->keepalive_ms != 0 ? o->keepalive_ms : KEEPALIVE_MS;
     if (s->keepalive_ms < KEEPALIVE_MS_MIN)

@@ -106,7 +106,8 @@ struct stockade_options {
     size_t size;
     // ipc:///path, unix:/path, tcp://host:port or tls+tcp://host:port; NULL: $STOCKADE_ADDRESS, or the default
     const char *address;
-    const char *token; // sent as "authorization: Bearer TOKEN"; NULL: $STOCKADE_TOKEN, or none
+    // sent as "authorization: Bearer TOKEN"; NULL: $STOCKADE_TOKEN, or none; "": none
+    const char *token;
     uint32_t connect_timeout_ms; // 0: 5,000
     // After this time without a frame from the broker, the library sends a PING; 0: 20,000. If the broker does not answer
     // for the same time again, its calls fail with UNAVAILABLE. Frames of an unknown kind do not count.
@@ -125,6 +126,11 @@ struct stockade_options {
     // W3C trace context, sent with every call that has no "traceparent" in its metadata; jobs appear in that trace. NULL:
     // $TRACEPARENT, unless that is malformed, or none.
     const char *traceparent;
+    // The id of an approval that a policy requires, sent with every call; NULL: none. See `approvals` in stockade(1).
+    const char *approval;
+    // How long a call that needs an approval waits for it, at most 600,000 ms. 0: it fails at once, with the reason
+    // APPROVAL_PENDING and the approval's id as `subject`.
+    uint32_t approval_wait_ms;
 };
 #define STOCKADE_OPTIONS_INIT STOCKADE_INIT(stockade_options)
 

@@ -140,8 +140,8 @@ audit_prover_missing(const struct audit_prover *p, struct err *e)
 
 // ---- text
 
-static char *
-encode(const Stockade__V1__AuditProof *m)
+char *
+audit_proof_text(const Stockade__V1__AuditProof *m)
 {
     const int variant = sodium_base64_VARIANT_ORIGINAL;
     const size_t prefix = sizeof AUDIT_PROOF_PREFIX - 1;
@@ -177,7 +177,7 @@ audit_prover_text(struct audit_prover *p, const uint8_t *job, size_t job_n)
     m.n_path = p->path_n;
     m.checkpoint = &c;
     m.job = (ProtobufCBinaryData){job != NULL ? job_n : 0, bytes.to};
-    return encode(&m);
+    return audit_proof_text(&m);
 }
 
 int

@@ -25,6 +25,9 @@ int audit_prover_missing(const struct audit_prover *p, struct err *e);
 enum { AUDIT_PROOF_TEXT = 2 * AUDIT_PROOF_MAX };
 char *audit_prover_text(struct audit_prover *p, const uint8_t *job, size_t job_n);
 
+// The same of a proof that the broker sent.
+char *audit_proof_text(const Stockade__V1__AuditProof *m);
+
 // Back: unpacked into the arena. INVALID_ARGUMENT: it is no proof.
 int audit_proof_read(const char *text, struct arena *a, const Stockade__V1__AuditProof **out,
                      struct err *e);

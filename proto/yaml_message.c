@@ -150,6 +150,21 @@ read_entry(const struct reading *r, const struct yaml_node *n, const ProtobufCFi
     return read_value(r, n, &type->fields[1], (char *)entry + type->fields[1].offset);
 }
 
+// Of a value in a list.
+static size_t
+size_of(const ProtobufCFieldDescriptor *f)
+{
+    switch ((int)f->type) {
+    case PROTOBUF_C_TYPE_BOOL:
+        return sizeof(protobuf_c_boolean);
+    case PROTOBUF_C_TYPE_ENUM:
+    case PROTOBUF_C_TYPE_UINT32:
+        return sizeof(uint32_t);
+    default: // a pointer, or 64 bits
+        return sizeof(uint64_t);
+    }
+}
+
 static int
 read_list(const struct reading *r, const struct yaml_node *n, const ProtobufCFieldDescriptor *f,
           ProtobufCMessage *m)
@@ -158,11 +173,15 @@ read_list(const struct reading *r, const struct yaml_node *n, const ProtobufCFie
     const size_t children = count(n);
     if (n->kind != (map ? YAML_MAP : YAML_LIST))
         return fail(r, n, map ? "must be a mapping of names and texts" : "must be a list");
-    void **all = arena_alloc(r->a, (children + 1) * sizeof(void *)); // of pointers in all cases
+    // Of pointers, or numbers.
+    char *all = arena_alloc(r->a, (children + 1) * sizeof(uint64_t));
+    const size_t each = size_of(f);
     size_t i = 0;
     int rc = all == NULL ? no_memory(r) : 0;
-    for (const struct yaml_node *it = n->child; it != NULL && rc == 0; it = it->next)
-        rc = map ? read_entry(r, it, f, &all[i++]) : read_value(r, it, f, &all[i++]);
+    for (const struct yaml_node *it = n->child; it != NULL && rc == 0; it = it->next) {
+        void *to = all + i++ * each;
+        rc = map ? read_entry(r, it, f, to) : read_value(r, it, f, to);
+    }
     memcpy((char *)m + f->offset, (const void *)&all, sizeof(void *));
     memcpy((char *)m + f->quantifier_offset, &i, sizeof i);
     return rc;

@@ -13,6 +13,7 @@
 
 #include "privilege.h"
 #include "proto/arena.h"
+#include "proto/detect.h"
 #include "proto/validate.h"
 
 enum { KERNEL_MAJOR = 6, KERNEL_MINOR = 1 };
@@ -144,7 +145,7 @@ templates_are_fine(const struct config *c)
 }
 
 static bool
-policies_are_fine(const struct config *c)
+policies_are_fine(struct config *c)
 {
     struct arena *auto_arena a = arena_new(CONFIG_POLICY_ARENA);
     Stockade__V1__PolicyFiles files;
@@ -158,10 +159,18 @@ policies_are_fine(const struct config *c)
         r = policy_read(&files, &p, &e);
     if (r < 0)
         return failed("policy", &e);
+    r = config_read_rules(c, &files, &e);
+    if (r < 0) {
+        policy_free(p);
+        return failed("rules", &e);
+    }
     policy_view(p, &v);
     (void)printf("ok       policy: %zu file%s, %u rule%s, %u test%s\n", v.files->n_files,
                  v.files->n_files == 1 ? "" : "s", v.rules, v.rules == 1 ? "" : "s", v.tests,
                  v.tests == 1 ? "" : "s");
+    (void)printf("ok       rules: %u rule%s, %u test%s\n", detect_count(c->anomaly.rules),
+                 detect_count(c->anomaly.rules) == 1 ? "" : "s", detect_tests(c->anomaly.rules),
+                 detect_tests(c->anomaly.rules) == 1 ? "" : "s");
     policy_free(p);
     return true;
 }

@@ -14,6 +14,7 @@
 #include "server/sandbox/alive.h"
 #include "server/access/approval.h"
 #include "server/anomaly/anomaly.h"
+#include "server/audit/audit.h"
 #include "server/batch/batch.h"
 #include "server/config/config.h"
 #include "server/sandbox/job.h"
@@ -115,6 +116,7 @@ on_all_destroyed(void *cookie)
     telemetry_end(srv->telemetry);
     if (srv->anomaly != NULL)
         anomaly_end(srv->anomaly);
+    audit_readers_end(srv->audit);
     d->end_ns = uv_hrtime() + WATCHERS_MS * MS;
     if (loop_timer_start(srv->loop, &d->end, 1, on_end_look, d) < 0)
         d->on_over(d->cookie);

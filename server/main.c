@@ -104,10 +104,10 @@ struct broker {
 };
 
 static const struct call_method *const services[] = {
-    admin_methods,   anomaly_methods,     approval_methods, code_methods,      file_methods,
-    health_methods,  key_methods,         metrics_methods,  process_methods,   reflection_methods,
-    sandbox_methods, snapshot_methods,    system_methods,   telemetry_methods, template_methods,
-    token_methods,   transaction_methods, volume_methods,
+    admin_methods,     anomaly_methods,    approval_methods, audit_methods,       code_methods,
+    file_methods,      health_methods,     key_methods,      metrics_methods,     policy_methods,
+    process_methods,   reflection_methods, sandbox_methods,  snapshot_methods,    system_methods,
+    telemetry_methods, template_methods,   token_methods,    transaction_methods, volume_methods,
 };
 
 // Resets what the process inherited: with SIGCHLD ignored, wait(2) does not work here and in the spawner; with another
@@ -470,6 +470,7 @@ take_down(struct broker *b)
     feed_close(s->feed);
     rpc_close(s->rpc);
     sleepers_stop(s->sleepers);
+    snapshots_stop();
     store_stop(s->store);
     state_close(take_ptr(s->state));
     approvals_free(take_ptr(s->approvals));

@@ -20,6 +20,7 @@
 #include "proto/wire.h"
 #include "server/base/notify.h"
 #include "options.h"
+#include "server/access/issuers.h"
 #include "server/anomaly/anomaly.h"
 #include "server/audit/audit.h"
 #include "server/base/log.h"
@@ -27,6 +28,7 @@
 #include "server/base/metrics.h"
 #include "server/base/server.h"
 #include "server/config/change.h"
+#include "server/config/reloader.h"
 #include "server/reader/read.h"
 #include "server/sandbox/pool.h"
 #include "server/sandbox/sandbox.h"
@@ -39,6 +41,17 @@ enum {
 
 enum reload_state { IDLE, ASKED, REPORT, ANSWERS };
 
+// A call that waits for a reading. In a list until it gets its answer.
+struct waiter {
+    struct list node;
+    bool check;               // it wants nothing to be changed
+    bool served;              // by the reading in progress
+    config_reloaded_fn *done; // NULL: it was cancelled
+    void *cookie;
+};
+
+enum { WAITERS_MAX = 64 };
+
 struct reload {
     struct server *srv;
     struct config *now;
@@ -47,10 +60,16 @@ struct reload {
     char **argv;
     enum reload_state state;
     bool first; // the reading at the start
-    bool again; // another reading was requested in the meantime
-    int fd;     // the reader's socket
+    bool again; // a reading was requested that is to be applied
+    bool check; // this one changes nothing
+    struct config_reloaded what;
+    struct config_reloader reloader;
+    struct list waiters;
+    uint32_t waiters_n;
+    int fd; // the reader's socket
     struct loop_poll *poll;
     struct loop_timer *late;
+    struct loop_timer *soon; // a call asked: begin
     struct config *next;
     struct config_change change;
     char file[SPAWN_PATH_MAX];
@@ -81,9 +100,34 @@ give_up_root(const struct reload *r, uint32_t root)
         log_err(LOG_WARNING, "root", &e);
 }
 
+static bool
+is_waited_for(const struct reload *r, bool check)
+{
+    list_each(it, &r->waiters) if (list_entry(it, struct waiter, node)->check == check) return true;
+    return false;
+}
+
+// The calls that waited for this reading.
+static void
+answer_waiters(struct reload *r)
+{
+    list_each(it, &r->waiters)
+    {
+        struct waiter *w = list_entry(it, struct waiter, node);
+        if (!w->served)
+            continue;
+        list_remove(&w->node);
+        r->waiters_n--;
+        if (w->done != NULL)
+            w->done(w->cookie, &r->what, r->why.code != ERR_OK ? &r->why : NULL);
+        free(w);
+    }
+}
+
 static void
 finish(struct reload *r)
 {
+    const bool checked = r->check;
     loop_timer_stop(&r->late);
     loop_poll_stop(&r->poll);
     config_free(r->next);
@@ -91,12 +135,11 @@ finish(struct reload *r)
     if (r->fd >= 0)
         (void)close(take_fd(&r->fd));
     r->state = IDLE;
-    if (r->again) {
-        r->again = false;
+    answer_waiters(r);
+    if (r->again || r->waiters_n > 0)
         begin(r);
-    } else if (!r->first) {
+    else if (!r->first && !checked)
         notify_systemd("READY=1");
-    }
 }
 
 // Each reading goes into the audit log, the first one as well.
@@ -123,7 +166,7 @@ fail(struct reload *r, const struct err *why)
     for (uint32_t i = 0; i < READ_TEMPLATES_MAX; i++)
         if ((r->made >> i & 1) != 0)
             give_up_root(r, r->root[i]);
-    if (!r->first) {
+    if (!r->first && !r->check) {
         (void)err_wrap(&r->why, "the old configuration stays");
         log_err(LOG_ERROR, "reload-refused", &r->why);
         audit_change(r, "configuration-refused", r->why.text);
@@ -219,9 +262,9 @@ is_used(void *cookie, uint32_t place)
     return sandboxes_have(r->srv->sandboxes, &r->now->sandbox.template[place]);
 }
 
-// The policies that the reader has packed.
+// The policies and the detection rules that the reader has packed.
 static int
-read_policies(struct policy **out, uint32_t n, int fd, struct err *e)
+read_policies(struct config *c, uint32_t n, int fd, struct err *e)
 {
     struct arena *auto_arena a = arena_new(WIRE_ARENA_BYTES_MAX);
     const uint32_t bytes_n = n - 1;
@@ -235,7 +278,11 @@ read_policies(struct policy **out, uint32_t n, int fd, struct err *e)
     if (pread(fd, bytes, bytes_n, 0) != (ssize_t)bytes_n)
         return err_set(e, ERR_INTERNAL, "the reader did not read the policies");
     int r = wire_unpack(&stockade__v1__policy_files__descriptor, bytes, bytes_n, a, &m, e);
-    return r < 0 || m == NULL ? r : policy_read((const Stockade__V1__PolicyFiles *)m, out, e);
+    if (r < 0 || m == NULL)
+        return r;
+    const Stockade__V1__PolicyFiles *files = (const Stockade__V1__PolicyFiles *)m;
+    r = policy_read(files, &c->policy, e);
+    return r < 0 ? r : config_read_rules(c, files, e);
 }
 
 // The broker parses the bytes itself; only the facts about folders, as root sees them, come from the report.
@@ -266,7 +313,21 @@ parse(struct reload *r, const struct read_report *report, const int fds[2], stru
     }
     if (!fits)
         return err_set(e, ERR_INTERNAL, "the reader read another file");
-    return read_policies(&r->next->policy, report->policy_n, fds[fd >= 0], e);
+    return read_policies(r->next, report->policy_n, fds[fd >= 0], e);
+}
+
+static void
+note_policy(struct reload *r)
+{
+    struct policy_view now, next;
+    policy_view(r->now->policy, &now);
+    policy_view(r->next->policy, &next);
+    r->what = (struct config_reloaded){.layers = next.layers,
+                                       .rules = next.rules,
+                                       .tests = next.tests,
+                                       .policy_changed =
+                                           memcmp(now.digest, next.digest, sizeof now.digest) != 0};
+    memcpy(r->what.digest, next.digest, sizeof r->what.digest);
 }
 
 static void
@@ -283,7 +344,15 @@ on_report(struct reload *r, struct read_report *report, const int fds[2])
         rc = config_change_plan(r->now, r->next, &users, &r->change, &e);
     if (rc == 0)
         rc = tls_check(&r->next->tls, &e);
+    if (rc == 0)
+        rc = issuers_check(&r->next->access.issuers, &e);
     const struct read_order order = {r->change.roots, r->first};
+    if (rc == 0)
+        note_policy(r);
+    if (rc == 0 && r->check) {
+        finish(r);
+        return;
+    }
     if (rc == 0 && order.templates == 0) {
         apply(r);
         return;
@@ -391,7 +460,14 @@ begin(struct reload *r)
     r->made = 0;
     r->why = (struct err){.code = ERR_OK};
     r->state = ASKED;
-    if (!r->first)
+    r->check = !r->first && !r->again && !is_waited_for(r, false);
+    r->again = false;
+    list_each(it, &r->waiters)
+    {
+        struct waiter *w = list_entry(it, struct waiter, node);
+        w->served = w->check == r->check;
+    }
+    if (!r->first && !r->check)
         notify_systemd("RELOADING=1");
     if (loop_timer_start(r->srv->loop, &r->late, LATE_MS, on_late, r) < 0) {
         (void)err_sys(&e, ENOMEM, "read the configuration");
@@ -399,6 +475,51 @@ begin(struct reload *r)
     } else if (spawn_read(r->srv->spawn, on_started, r, &e) < 0) {
         fail(r, &e);
     }
+}
+
+// ---- calls
+
+static void
+on_soon(void *cookie)
+{
+    struct reload *r = cookie;
+    loop_timer_stop(&r->soon);
+    if (r->state == IDLE)
+        begin(r);
+}
+
+static void *
+ask(void *cookie, bool check, config_reloaded_fn *done, void *done_cookie, struct err *e)
+{
+    struct reload *r = cookie;
+    if (r->srv->draining) {
+        (void)err_set(e, ERR_UNAVAILABLE, "the broker is shutting down");
+        err_detail(e, "DRAINING", NULL, "");
+        return NULL;
+    }
+    if (r->waiters_n == WAITERS_MAX) {
+        (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%d calls wait for a reading already",
+                      WAITERS_MAX);
+        err_detail(e, "RELOADS", NULL, "wait for one of them");
+        return NULL;
+    }
+    struct waiter *w = calloc(1, sizeof *w);
+    if (w == NULL || loop_timer_start(r->srv->loop, &r->soon, 0, on_soon, r) < 0) {
+        free(w);
+        (void)err_sys(e, ENOMEM, "read the configuration");
+        return NULL;
+    }
+    *w = (struct waiter){.check = check, .done = done, .cookie = done_cookie};
+    list_append(&r->waiters, &w->node);
+    r->waiters_n++;
+    return w;
+}
+
+static void
+unask(void *asked)
+{
+    struct waiter *w = asked;
+    w->done = NULL;
 }
 
 struct reload *
@@ -414,6 +535,9 @@ reload_new(struct server *srv, struct config *now, struct spawn_features *featur
     r->argc = argc;
     r->argv = argv;
     r->fd = -1;
+    list_init(&r->waiters);
+    r->reloader = (struct config_reloader){r, ask, unask};
+    srv->reloader = &r->reloader;
     return r;
 }
 
@@ -424,9 +548,15 @@ reload_free(struct reload *r)
         return;
     loop_timer_stop(&r->late);
     loop_poll_stop(&r->poll);
+    loop_timer_stop(&r->soon);
     config_free(r->next);
     if (r->fd >= 0)
         (void)close(r->fd);
+    list_each(it, &r->waiters)
+    {
+        list_remove(it);
+        free(list_entry(it, struct waiter, node));
+    }
     free(r);
 }
 
@@ -445,7 +575,7 @@ reload_first(struct reload *r, struct err *e)
 void
 reload_again(struct reload *r)
 {
-    r->again = r->state != IDLE;
-    if (!r->again)
+    r->again = true;
+    if (r->state == IDLE)
         begin(r);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// admin: work of operators on the broker itself. backup.
+// admin: work of operators on the broker itself. backup; cert (cert.c).
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,6 +11,7 @@
 #include "proto/auto.h"
 #include "proto/wire.h"
 #include "actions.h"
+#include "cert.h"
 #include "commands.h"
 #include "remote.h"
 #include "stockade/v1/access_service.pb-c.h"
@@ -102,12 +103,14 @@ backup(const struct acting *a)
 
 static const struct action all[] = {
     {"backup", 2, 2, "FILE", backup},
+    {"cert", 2, 2, "FOLDER", cert_make},
     {0},
 };
 
 int
 cli_admin(const struct command *c, const struct options *o)
 {
-    static const struct actions actions = {.all = all, .hint = "the action is backup FILE"};
+    static const struct actions actions = {.all = all,
+                                           .hint = "the actions are backup FILE and cert FOLDER"};
     return actions_run(&actions, c, o);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// audit: check and read the files of an audit log, without the broker. verify, export, grep, show, proof.
+// audit: check and read the files of an audit log, without the broker: verify, export, grep, show, proof. tail asks the broker.
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,6 +16,7 @@
 #include "proto/auto.h"
 #include "proto/wire.h"
 #include "audit_files.h"
+#include "audit_tail.h"
 #include "cli.h"
 #include "commands.h"
 #include "json.h"
@@ -352,6 +353,16 @@ proof(const struct auditing *a)
     return cli_flush(a->c);
 }
 
+// ---- tail
+
+static int
+tail(const struct auditing *a)
+{
+    return a->files_n == 0
+               ? audit_tail(a->c, a->o)
+               : cli_usage(a->c, "tail has no files: it asks the broker", "see export for files");
+}
+
 // ---- the actions
 
 static const struct {
@@ -362,14 +373,14 @@ static const struct {
 } all[] = {
     {"verify", NULL, false, verify},     {"export", NULL, true, export},
     {"grep", "a TEXT", true, grep},      {"show", "a SEQUENCE", true, show},
-    {"proof", "a PROCESS", true, proof},
+    {"proof", "a PROCESS", true, proof}, {"tail", NULL, false, tail},
 };
 
 int
 cli_audit(const struct command *c, const struct options *o)
 {
     static const char hint[] = "the actions are verify, export, grep TEXT, show SEQUENCE and "
-                               "proof PROCESS, and then files or folders";
+                               "proof PROCESS, and then files or folders; and tail";
     char why[128];
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         if (strcmp(all[i].name, o->args[0]) != 0)
@@ -381,6 +392,8 @@ cli_audit(const struct command *c, const struct options *o)
             return cli_usage(c, why, hint);
         if ((o->key != NULL || o->path != NULL) && all[i].run != verify)
             return cli_usage(c, "--public-key and --proof need the action verify", "");
+        if ((o->follow || o->tenant != NULL) && all[i].run != tail)
+            return cli_usage(c, "--follow and --tenant need the action tail", "");
         const struct auditing a = {c, o, used == 2 ? o->args[1] : NULL, o->args + used,
                                    o->args_n - used};
         return sodium_init() < 0 ? EXIT_PROBLEM : all[i].run(&a);

@@ -15,6 +15,8 @@
 
 #include "proto/auto.h"
 
+#define PREFIX "build-"
+
 enum { PIECE = 64 * 1024, LEVELS_MAX = 128, FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
 
 void
@@ -42,9 +44,17 @@ void
 build_key_end(struct build_key *k, char name[BUILD_NAME])
 {
     unsigned char digest[BUILD_KEY_BYTES];
-    int at = snprintf(name, BUILD_NAME, "build-");
+    int at = snprintf(name, BUILD_NAME, PREFIX);
     (void)crypto_generichash_final(&k->h, digest, sizeof digest);
     (void)sodium_bin2hex(name + at, BUILD_NAME - (size_t)at, digest, sizeof digest);
+}
+
+bool
+build_key_is_name(const char *name)
+{
+    const size_t n = sizeof PREFIX - 1;
+    return strncmp(name, PREFIX, n) == 0 && strlen(name) == n + 2 * (size_t)BUILD_KEY_BYTES &&
+           strspn(name + n, "0123456789abcdef") == 2 * (size_t)BUILD_KEY_BYTES;
 }
 
 // ---- files

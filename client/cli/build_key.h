@@ -5,6 +5,7 @@
 #pragma once
 
 #include <sodium.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "proto/err.h"
@@ -26,3 +27,6 @@ int build_key_tree(struct build_key *k, const char *path, struct err *e);
 
 // The name of the kept snapshot: "build-" and the key in hex.
 void build_key_end(struct build_key *k, char name[BUILD_NAME]);
+
+// Whether it is such a name.
+bool build_key_is_name(const char *name);

@@ -25,6 +25,11 @@ enum {
     EXIT_PIPE = EXIT_SIGNAL + SIGPIPE, // the reader has closed the output
 };
 
+enum { CLI_TOKEN_BYTES_MAX = 8 * 1024 };
+
+// Reads the first line of the file of --token-file. NULL, or why there is no token in it.
+const char *cli_read_token(const char *path, char out[CLI_TOKEN_BYTES_MAX]);
+
 // Opens a handle for --address. NULL: the failure was reported; *code is the exit code.
 struct stockade *cli_open(const struct command *c, const struct options *o, int *code);
 

@@ -11,7 +11,7 @@ command_fn cli_run, cli_batch, cli_exec, cli_create, cli_ls, cli_rm, cli_pause, 
     cli_metrics, cli_doctor, cli_completion, cli_version, cli_help_command, cli_anomalies,
     cli_profiles, cli_events, cli_top, cli_inspect, cli_cp, cli_fs, cli_snapshot, cli_fork,
     cli_code, cli_repl, cli_checkpoint, cli_template, cli_transaction, cli_volume, cli_key,
-    cli_admin, cli_policy, cli_token, cli_approvals, cli_audit;
+    cli_admin, cli_policy, cli_token, cli_approvals, cli_audit, cli_rules;
 
 // Prints `stockade --help` and `stockade COMMAND --help`.
 void help_all(FILE *to);

@@ -104,7 +104,7 @@ const char key_details[] =
 const char token_details[] =
     "A capability token stands for a tenant, a set of rights, and conditions, its caveats. Whoever has it can narrow it further, "
     "without the broker, and nobody can widen it. It is sent like an API key: in STOCKADE_TOKEN, or with --token-file.\n\n"
-    "The actions: mint, which prints a token; attenuate TOKEN, which prints a narrower one; inspect TOKEN, which shows what it says, "
+    "The actions: mint, which prints a token; exchange, which prints one for the JSON Web Token that is sent as the credential; attenuate TOKEN, which prints a narrower one; inspect TOKEN, which shows what it says, "
     "and verify TOKEN, which asks the broker for its public keys and checks it; revoke TOKEN or BLOCK, for ever, with all tokens "
     "that were made from it; keys, the public keys; rotate, which signs with a new key from now on (root only). "
     "Without TOKEN, or with -, it is read from stdin.\n\n"
@@ -113,7 +113,8 @@ const char token_details[] =
 
 const char approvals_details[] =
     "A rule of the broker can ask for the agreement of others before a call runs. Such a call fails with the id of an approval, "
-    "which waits for its approvers until a timeout; after their agreement the same call can be made again. One refusal denies it, and nobody "
+    "which waits for its approvers until a timeout; after their agreement the same call can be made again, with --approval ID; with "
+    "--wait-approval TIME it waits for them. One refusal denies it, and nobody "
     "can answer an approval of its own.\n\n"
     "The actions: ls; show APPROVAL, with the whole request; approve APPROVAL, for this call once, or with --for as often as it is "
     "made until then, or with --pattern for command lines that match; deny APPROVAL; cancel APPROVAL, which withdraws one of your "
@@ -129,21 +130,38 @@ const char audit_details[] =
     "The actions: verify --public-key KEY FILE..., which names what is missing, torn, changed or not in its place, and exits with 1 "
     "then; export FILE..., which prints each record as a line of JSON; grep TEXT FILE..., those lines that contain the text; "
     "show SEQUENCE FILE..., one record; proof PROCESS FILE..., which prints the record of one job with what is needed to check it "
-    "alone; verify --public-key KEY --proof FILE, which checks that and prints the record.\n\n"
+    "alone; verify --public-key KEY --proof FILE, which checks that and prints the record; and tail, which asks the broker for the "
+    "last records of the caller's own, and with --follow prints each new one.\n\n"
     "Example: stockade audit verify --public-key /var/lib/stockade/audit/audit.pub /var/lib/stockade/audit";
 
+const char rules_details[] =
+    "Detection rules say which behaviour in sandboxes is suspicious; stockade-rules(5) describes them. These actions read "
+    "files, and each *.yaml of folders, as the broker reads them, and need no broker.\n\n"
+    "The actions: check FILE..., which also runs the tests in the files; test FILE..., which lists the tests, and with --kept "
+    "compares the events that the broker keeps with the rules and prints what they would have found, without a response; "
+    "ls FILE...; show RULE FILE....\n\n"
+    "Example: stockade rules check /etc/stockade/rules.d; stockade rules test --kept my-rules.yaml";
+
 const char policy_details[] =
-    "The action: sets [NAME], which shows the named sets of destinations, or one of them. --allow @NAME allows all destinations "
-    "of a set; so do policies in YAML, templates, tokens and the SDKs. The table is that of this command. The broker expands "
-    "the sets with its own, from the same release; 'stockade network SANDBOX' shows the rules in force.\n\n"
-    "Example: stockade policy sets pypi; stockade run --allow @pypi -- pip download six";
+    "A policy says which calls are allowed, refused, limited, or wait for people: stockade-policy(5).\n\n"
+    "The actions: check FILE..., which reads files as a broker would and runs the tests of their rules; test FILE..., which runs "
+    "the tests of rules, and those of files with calls and expected verdicts; explain -- COMMAND..., which shows what would be decided about "
+    "a call, by which rule, and what each layer says, without making it; show, the layers that apply to your calls; diff FILE..., what "
+    "these files would change; reload, which has the broker read its files again, all or none; sets [SET], the named sets of "
+    "destinations; learn [PROCESS...], which writes a policy from what jobs did and were denied, for you to review. check, and test, explain and diff with --policy or --against, need no broker.\n\n"
+    "Exit codes: explain ends with 0 if the call is allowed, 77 if it is denied, 75 if people would be asked or it comes too early; "
+    "test with 1 if a test fails; diff with 0 if nothing differs, 1 if something does, 2 after an error.\n\n"
+    "--allow @NAME allows all destinations of a set; so do policies, templates, tokens and the SDKs. The table of sets is that of this "
+    "command. The broker expands the sets with its own, from the same release.\n\n"
+    "Example: stockade policy explain --allow @pypi -- pip download six";
 
 const char admin_details[] =
-    "The action: backup FILE, which writes a consistent copy of the broker's database while it runs. The copy holds secrets. To "
+    "The actions: cert FOLDER, which makes a private certificate authority there, if there is none, and a certificate for a broker, or "
+    "with --client for a caller, and prints what to write into the configuration; it needs no broker. And backup FILE, which writes a consistent copy of the broker's database while it runs. The copy holds secrets. To "
     "restore it, stop the broker, put it in place of state/stockade.db in the state directory, and remove the files stockade.db-wal "
     "and stockade.db-shm beside it.\n\n"
-    "Only root, and the account that the broker runs as, may do this.\n\n"
-    "Example: stockade admin backup /root/stockade.db";
+    "Only root, and the account that the broker runs as, may make a backup.\n\n"
+    "Example: stockade admin cert /etc/stockade/tls --names broker.example.org,192.0.2.1; stockade admin backup /root/stockade.db";
 
 const char volume_details[] =
     "A volume is a folder on the broker's host with a quota of bytes and inodes. Run and create mount it with --volume, several "
@@ -178,7 +196,8 @@ const char template_details[] =
     "other's changes. It is on the broker's disk, and lasts until rm; sandboxes of it keep their files. show "
     "lists the jobs whose files it holds, as the broker saw them, and what they reached.\n\n"
     "Actions: create NAME --from SANDBOX[:SNAPSHOT] prints the name; build FILE makes one from a file of steps "
-    "(YAML) and prints its name: a step whose files are kept from an earlier build is not run again; ls; show NAME; rm NAME. "
+    "(YAML) and prints its name: a step whose files are kept from an earlier build is not run again; prune deletes such files; ls; "
+    "show NAME; rm NAME. "
     "stockade(1) describes the file.\n\n"
     "Example: stockade template create pandas --from agent; stockade run --template pandas -- python3 x.py";
 
@@ -208,6 +227,8 @@ const char inspect_details[] =
     "executed programs, findings, and what the record does not cover. JOB is the id of the job or "
     "its first digits; the default is your job that ended last. The broker keeps the last 1,000 "
     "records.\n\n"
+    "With --proof it prints the record as the audit log has it, with its way to a signed checkpoint, which 'stockade audit verify "
+    "--proof FILE' checks by the public key alone. That may take until the next checkpoint, 10 s.\n\n"
     "Example: stockade run --syscalls -- ls; stockade inspect";
 
 const char metrics_details[] =
@@ -221,7 +242,8 @@ const char metrics_details[] =
 const char doctor_details[] =
     "Checks the kernel, cgroups, namespaces, limits and ids of this host and prints how to fix each "
     "problem. The command does not need a broker; if one is running, it also shows what the broker "
-    "reports as missing. Exit code 0: sandboxes can run here; 1: something is missing.";
+    "reports as missing, and whether it accepts the credential in STOCKADE_TOKEN or --token-file: one that is expired, revoked or "
+    "for another broker is a problem. Exit code 0: sandboxes can run here; 1: something is missing.";
 
 const char network_details[] =
     "Without options the command shows the policy in force. With options it replaces the whole "

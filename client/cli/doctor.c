@@ -7,6 +7,7 @@
 #include <locale.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -110,25 +111,102 @@ report_missing(struct report *r, const struct stockade_info *info)
     }
 }
 
-// The broker's own report. A host can be correct without a running broker, so its absence is a warning.
+// What the broker says about itself with this credential; NULL: the environment's, "": none.
+static int
+get_info(const struct options *o, const char *token, struct stockade **s,
+         const struct stockade_info **info, struct stockade_error *e)
+{
+    struct stockade_options so = STOCKADE_OPTIONS_INIT;
+    so.address = o->address;
+    so.ca_file = o->ca_file;
+    so.token = token;
+    so.connect_timeout_ms = 2000;
+    int r = stockade_open(s, &so, e);
+    return r < 0 ? r : stockade_info(*s, info, e);
+}
+
+// A credential that the broker refuses, or does not let see its report.
+static bool
+concerns_credential(const struct stockade_error *e)
+{
+    return e->code == STOCKADE_UNAUTHENTICATED ||
+           (e->code == STOCKADE_PERMISSION_DENIED &&
+            (strcmp(e->reason, "CAVEAT") == 0 || strcmp(e->reason, "SCOPE_MISSING") == 0)) ||
+           (e->code == STOCKADE_RESOURCE_EXHAUSTED &&
+            strcmp(e->reason, "CREDENTIAL_FAILURES") == 0);
+}
+
+// UNAUTHENTICATED: expired, revoked, for another audience, unknown, or missing. Otherwise it is valid for other calls.
+static void
+report_credential(struct report *r, const char *from, const struct stockade_error *e)
+{
+    struct finding f;
+    const bool valid = e != NULL && e->code == STOCKADE_PERMISSION_DENIED;
+    if (e == NULL)
+        finding_set(&f, VERDICT_OK, "", "the broker accepts %s", from);
+    else if (valid)
+        finding_set(&f, VERDICT_NOTE, "", "the broker accepts %s for other calls: %s", from,
+                    e->text);
+    else
+        finding_set(&f, VERDICT_BAD, e->hint[0] != '\0' ? e->hint : "'stockade help token'",
+                    "%s: %s", from, e->text);
+    report(r, "credential", &f);
+}
+
+// The credential of the options or the environment, and where it is from. NULL: there is none; *token is "" if it cannot be read.
+static const char *
+find_credential(struct report *r, const struct options *o, char token[CLI_TOKEN_BYTES_MAX])
+{
+    struct finding f;
+    const char *value = getenv("STOCKADE_TOKEN");
+    token[0] = '\0';
+    if (o->token_file == NULL) {
+        if (value != NULL)
+            (void)snprintf(token, CLI_TOKEN_BYTES_MAX, "%s", value);
+        return token[0] != '\0' ? "STOCKADE_TOKEN" : NULL;
+    }
+    const char *why = cli_read_token(o->token_file, token);
+    if (why == NULL)
+        return "the token of --token-file";
+    token[0] = '\0';
+    finding_set(&f, VERDICT_BAD, "name a file that has the credential in its first line",
+                "read the token in %s: %s", o->token_file, why);
+    report(r, "credential", &f);
+    return NULL;
+}
+
+// The broker's own report. A host can be correct without a running broker, so its absence is a warning. If the broker refuses
+// the credential, it is asked again without one.
 static void
 ask_broker(struct report *r, const struct options *o)
 {
-    struct stockade_options so = STOCKADE_OPTIONS_INIT;
-    struct stockade_error e;
+    struct stockade_error e, first;
     struct stockade *s = NULL;
     const struct stockade_info *info = NULL;
     struct finding f;
-    so.address = o->address;
-    so.connect_timeout_ms = 2000;
-    if (stockade_open(&s, &so, &e) < 0 || stockade_info(s, &info, &e) < 0) {
-        finding_set(&f, VERDICT_WARN, e.hint, "%s", e.text);
-        report(r, "broker", &f);
-    } else {
-        finding_set(&f, VERDICT_OK, "", "%s at %s", info->version, stockade_address(s));
-        report(r, "broker", &f);
-        report_missing(r, info);
+    char token[CLI_TOKEN_BYTES_MAX];
+    const char *from = find_credential(r, o, token);
+    int done = get_info(o, token, &s, &info, &e);
+    const bool refused = done < 0 && concerns_credential(&e);
+    first = e;
+    if (refused && from != NULL) {
+        stockade_close(s);
+        s = NULL;
+        done = get_info(o, "", &s, &info, &e);
     }
+    if (done == 0)
+        finding_set(&f, VERDICT_OK, "", "%s at %s", info->version, stockade_address(s));
+    else if (refused)
+        finding_set(&f, VERDICT_NOTE, "", "it answers, and shows nothing without a credential");
+    else
+        finding_set(&f, VERDICT_WARN, e.hint, "%s", e.text);
+    report(r, "broker", &f);
+    if (done == 0)
+        report_missing(r, info);
+    if (refused)
+        report_credential(r, from != NULL ? from : "no credential", &first);
+    else if (from != NULL && done == 0)
+        report_credential(r, from, NULL);
     stockade_free(info);
     stockade_close(s);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "audit_tail.h"
 #include "cli.h"
 #include "bill.h"
 #include "commands.h"
@@ -265,6 +266,8 @@ cli_inspect(const struct command *c, const struct options *o)
         return code;
     if (stockade_inspect(s, typed, &j, &e) < 0) {
         code = cli_fail(c, typed != NULL ? typed : "", &e);
+    } else if (o->prove) {
+        code = audit_prove(c, o, s, j->process.id);
     } else if (o->json) {
         code = json_put(json_of_job(j));
     } else {

@@ -22,13 +22,17 @@ enum {
 // The parsed command line. Strings are borrowed from argv.
 struct options {
     struct stockade_limits limits;
-    const char *token_file;
+    const char *token_file, *approval;
+    uint64_t approval_wait_ms;
     const char *ca_file;
     const char *scopes, *form;                              // key, token
+    const char *policy_file, *against, *credential, *at;    // policy
+    const char *learn_file;                                 // run, exec, policy
     const char *methods, *sandboxes, *templates, *audience; // token: lists
     const char *tools[OPTIONS_TOOLS_MAX];
     size_t tools_n;
     uint64_t uses, not_before_ms;
+    const char *names, *client; // admin cert: lists
     bool seal;
     const char *address, *template_name, *name, *workdir;
     const char *network;    // of `networks`
@@ -50,6 +54,7 @@ struct options {
     size_t owned_n;
     const char *code, *language, *context, *pictures; // code, repl
     uint64_t ttl_ms;
+    uint64_t older_ms;
     uint64_t parallel, window, deadline_ms; // batch
     const char *reset;                      // batch: "sandbox" or "files"; NULL as "sandbox"
     const char *transaction;                // exec: "ask" or "on-success"; NULL: none
@@ -69,9 +74,11 @@ struct options {
     uint64_t ratio;
     const char *path;           // snapshot; audit: of a proof
     uint64_t sleep_after_ms;    // create
-    bool patch;                 // snapshot
     uint64_t copy_max, copy_ms; // snapshot, fork
-    bool once, syscalls, resume, stop, keep, copy, force, recursive, parents, no_clobber, no_cache;
+    bool check;                 // policy
+    bool prove, once, syscalls, resume, stop, keep, copy, force, recursive, parents, no_clobber,
+        no_cache;
+    bool patch, kept; // snapshot; rules
     bool json, bill, interactive, terminal, no_stdin, detach, follow, all, no_trunc, quiet, rules,
         prometheus, openmetrics, help, version;
     const char *const *args; // operands, terminated by NULL
@@ -138,6 +145,7 @@ enum operand {
     OPERAND_TOKEN,
     OPERAND_APPROVAL,
     OPERAND_AUDIT, // ACTION [WORD] FILE...
+    OPERAND_RULES, // ACTION [RULE] FILE...
     OPERAND_HELP,
     OPERAND_FILES, // ACTION SANDBOX PATH...
 };

@@ -11,6 +11,7 @@
 
 enum {
     LINE_MAX_BYTES = 1200,
+    APPROVAL_WAIT_MAX_MS = 600000,
     FOLLOW_KEEPALIVE_MS = 6000, // the broker accepts a PING every 5 s
 };
 
@@ -302,24 +303,19 @@ cli_flush(const struct command *c)
     return EXIT_PROBLEM;
 }
 
-enum { TOKEN_BYTES_MAX = 8 * 1024 };
-
-// The first line of the file.
-static bool
-read_token(const struct command *c, const char *path, char out[TOKEN_BYTES_MAX])
+const char *
+cli_read_token(const char *path, char out[CLI_TOKEN_BYTES_MAX])
 {
     FILE *f = fopen(path, "re");
-    const bool is_read = f != NULL && fgets(out, TOKEN_BYTES_MAX, f) != NULL;
+    const bool is_read = f != NULL && fgets(out, CLI_TOKEN_BYTES_MAX, f) != NULL;
     const int why = f == NULL || ferror(f) ? errno : 0;
     if (f != NULL)
         (void)fclose(f);
     if (is_read)
         out[strcspn(out, "\r\n")] = '\0';
     if (is_read && out[0] != '\0')
-        return true;
-    (void)fprintf(stderr, "stockade %s: read the token in %s: %s\n", c->name, path,
-                  why != 0 ? strerror(why) : "it is empty");
-    return false;
+        return NULL;
+    return why != 0 ? strerror(why) : "it is empty";
 }
 
 struct stockade *
@@ -328,15 +324,21 @@ cli_open(const struct command *c, const struct options *o, int *code)
     struct stockade_options so = STOCKADE_OPTIONS_INIT;
     struct stockade_error e;
     struct stockade *s = NULL;
-    char token[TOKEN_BYTES_MAX];
+    char token[CLI_TOKEN_BYTES_MAX];
     so.address = o->address;
     so.ca_file = o->ca_file;
-    if (o->token_file != NULL && !read_token(c, o->token_file, token)) {
+    const char *why = o->token_file != NULL ? cli_read_token(o->token_file, token) : NULL;
+    if (why != NULL) {
+        (void)fprintf(stderr, "stockade %s: read the token in %s: %s\n", c->name, o->token_file,
+                      why);
         *code = EXIT_PROBLEM;
         return NULL;
     }
     if (o->token_file != NULL)
         so.token = token;
+    so.approval = o->approval;
+    so.approval_wait_ms = o->approval_wait_ms < APPROVAL_WAIT_MAX_MS ? (uint32_t)o->approval_wait_ms
+                                                                     : APPROVAL_WAIT_MAX_MS;
     if (o->follow)
         so.keepalive_ms = FOLLOW_KEEPALIVE_MS;
     if (stockade_open(&s, &so, &e) < 0)

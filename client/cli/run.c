@@ -15,6 +15,7 @@
 #include "commands.h"
 #include "feed.h"
 #include "json.h"
+#include "policies.h"
 #include "sink.h"
 #include "text.h"
 #include "transactions.h"
@@ -36,7 +37,9 @@ struct job {
     uint32_t pid;
     char *input; // bytes read ahead
     size_t input_n;
-    bool input_open; // more input follows
+    bool input_open;     // more input follows
+    char narrowed[4097]; // text of --policy
+    struct stockade_pair pair;
 };
 
 // ---- events while it runs
@@ -321,6 +324,11 @@ run_with_feed(struct job *j, call_fn *call)
     if (r == NULL)
         return detached(j);
     int code = exit_code_of_result(r), put = EXIT_OK;
+    if (o->learn_file != NULL &&
+        policies_learn_job(j->command, o, j->s, j->process_id) != EXIT_OK) {
+        stockade_free(r);
+        return EXIT_OURS;
+    }
     if (end.cancelled && code == EXIT_SIGNAL + SIGKILL) // its end was faster than that of the call
         code = EXIT_SIGNAL + end.signal;
     if (!o->json && r->transaction != NULL)
@@ -369,6 +377,32 @@ run_job(const struct command *c, const struct options *o, const char *const *arg
     return code;
 }
 
+// The policy of --policy, as metadata of the call. False: it cannot be read, and the call fails with *e.
+static bool
+narrow(struct job *j, struct stockade_call_options *call, struct stockade_error *e)
+{
+    const char *path = j->options->policy_file;
+    const struct stockade_call_options usual = STOCKADE_CALL_OPTIONS_INIT;
+    *call = usual;
+    if (path == NULL)
+        return true;
+    int auto_close fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd >= 0 ? read(fd, j->narrowed, sizeof j->narrowed) : -1;
+    *e = (struct stockade_error){.code = STOCKADE_INVALID_ARGUMENT};
+    if (n < 0)
+        (void)snprintf(e->text, sizeof e->text, "read %.200s: %s", path, strerror(errno));
+    else if ((size_t)n == sizeof j->narrowed)
+        (void)snprintf(e->text, sizeof e->text, "%.200s: larger than %zu bytes", path,
+                       sizeof j->narrowed - 1);
+    if (n < 0 || (size_t)n == sizeof j->narrowed)
+        return false;
+    j->narrowed[n] = '\0';
+    j->pair = (struct stockade_pair){"policy", j->narrowed};
+    call->metadata = &j->pair;
+    call->metadata_n = 1;
+    return true;
+}
+
 static int
 call_run(struct job *j, const struct stockade_handlers *h, const struct stockade_result **out,
          struct stockade_error *e)
@@ -387,6 +421,10 @@ call_run(struct job *j, const struct stockade_handlers *h, const struct stockade
     ro.mounts_n = o->mounts_n;
     ro.count_syscalls = o->syscalls;
     fill_command(&ro.command, j, j->args);
+    struct stockade_call_options call;
+    if (!narrow(j, &call, e))
+        return -EINVAL;
+    ro.call = &call;
     return stockade_run(j->s, &ro, h, out, e);
 }
 
@@ -411,6 +449,10 @@ call_start(struct job *j, const struct stockade_handlers *h, const struct stocka
                                                 : STOCKADE_TRANSACTION_ON_SUCCESS;
     so.foreground = !o->detach && !o->terminal && !o->interactive;
     fill_command(&so.command, j, j->args);
+    struct stockade_call_options call;
+    if (!narrow(j, &call, e))
+        return -EINVAL;
+    so.call = &call;
     return stockade_start(j->s, &so, h, out, e);
 }
 
@@ -426,6 +468,10 @@ cli_exec(const struct command *c, const struct options *o)
         return cli_usage(
             c, why, "options come before the sandbox; a command that starts with '-' needs --");
     }
+    if (o->detach && o->learn_file != NULL)
+        return cli_usage(
+            c, "-d and --learn exclude each other",
+            "-d does not wait for the end of the process; 'stockade policy learn' does the same later");
     if (o->detach && (o->bill || o->output_cut != NULL))
         return cli_usage(
             c,

@@ -4,10 +4,8 @@
 #include <string.h>
 
 #include "proto/destinations.h"
-#include "cli.h"
-#include "commands.h"
 #include "json.h"
-#include "text.h"
+#include "policies.h"
 
 static json_t *
 json_of_set(const struct destination_set *s)
@@ -43,19 +41,19 @@ print_sets(const struct destination_set *only)
 }
 
 int
-cli_policy(const struct command *c, const struct options *o)
+policies_sets(const struct policing *p)
 {
     char names[160];
     char why[240];
     const struct destination_set *only = NULL;
-    if (strcmp(o->args[0], "sets") != 0)
-        return cli_usage(c, "there is no such action", "the action is sets [NAME]");
-    if (o->args_n > 1) {
-        const char *name = o->args[1];
+    if (p->words_n > 1)
+        return cli_usage(p->c, "unexpected argument", "sets [SET]");
+    if (p->words_n > 0) {
+        const char *name = p->words[0];
         only = destination_set_find(name + (name[0] == '@'));
         (void)snprintf(why, sizeof why, "known are %s", destination_set_names(names, sizeof names));
         if (only == NULL)
-            return cli_usage(c, "there is no such set", why);
+            return cli_usage(p->c, "there is no such set", why);
     }
-    return o->json ? put_sets(only) : print_sets(only);
+    return p->o->json ? put_sets(only) : print_sets(only);
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// template: kinds of sandboxes, those of the host and those made from work. build, create, ls, show, rm.
+// template: kinds of sandboxes, those of the host and those made from work. build, create, ls, show, rm, prune.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "proto/now.h"
 #include "actions.h"
 #include "build.h"
+#include "build_key.h"
 #include "commands.h"
 #include "json.h"
 #include "units.h"
@@ -167,6 +169,87 @@ build(const struct acting *a)
     return build_template(a->c, a->o, a->s, a->name);
 }
 
+// ---- prune
+
+struct pruning {
+    const struct acting *a;
+    json_t *names;
+    uint64_t bytes; // files that several steps have count for each
+    char page[33];
+    char (*chosen)[BUILD_NAME]; // owned: of one page
+    size_t chosen_n;
+};
+
+// Deleted after the page was read, since pages go on where the last one ended.
+static int
+choose(struct pruning *p, const struct stockade_snapshots *all)
+{
+    const int64_t before_ms = now_wall_ms() - (int64_t)p->a->o->older_ms;
+    p->chosen_n = 0;
+    p->chosen = calloc(all->n + 1, sizeof *p->chosen);
+    for (size_t i = 0; i < all->n && p->chosen != NULL; i++) {
+        const struct stockade_snapshot *s = &all->items[i];
+        if (!build_key_is_name(s->name) || s->created_ms > before_ms)
+            continue;
+        p->bytes += s->total_bytes;
+        (void)snprintf(p->chosen[p->chosen_n++], BUILD_NAME, "%s", s->name);
+    }
+    if (p->chosen != NULL)
+        return EXIT_OK;
+    struct stockade_error e = {.code = STOCKADE_RESOURCE_EXHAUSTED, .text = "out of memory"};
+    return cli_fail(p->a->c, "", &e);
+}
+
+static int
+prune_chosen(struct pruning *p)
+{
+    struct stockade_error e;
+    int code = EXIT_OK;
+    for (size_t i = 0; i < p->chosen_n && code == EXIT_OK; i++) {
+        if (stockade_snapshot_delete(p->a->s, "", p->chosen[i], &e) == 0)
+            (void)json_array_append_new(p->names, json_string(p->chosen[i]));
+        else if (e.code != STOCKADE_NOT_FOUND) // another one was faster
+            code = cli_fail(p->a->c, p->chosen[i], &e);
+    }
+    free(p->chosen);
+    p->chosen = NULL;
+    return code;
+}
+
+static int
+prune_page(struct pruning *p)
+{
+    struct stockade_error e;
+    const struct stockade_snapshots *all = NULL;
+    if (stockade_snapshot_list(p->a->s, "", p->page, &all, &e) < 0)
+        return cli_fail(p->a->c, "", &e);
+    int code = choose(p, all);
+    (void)snprintf(p->page, sizeof p->page, "%s", all->next_page);
+    stockade_free(all);
+    return code == EXIT_OK ? prune_chosen(p) : code;
+}
+
+static int
+prune(const struct acting *a)
+{
+    char size[32];
+    struct pruning p = {.a = a, .names = json_array()};
+    int code = EXIT_OK;
+    do
+        code = prune_page(&p);
+    while (code == EXIT_OK && p.page[0] != '\0');
+    const size_t n = json_array_size(p.names);
+    if (a->o->json && code == EXIT_OK)
+        return json_put(p.names);
+    json_decref(p.names);
+    if (code == EXIT_OK)
+        (void)printf("%zu kept steps deleted, with files of %s\n", n,
+                     units_show_bytes(p.bytes, size, sizeof size));
+    return code;
+}
+
+// ---- lists
+
 static bool
 add_row(struct table *table, const struct stockade_sandbox_template *t)
 {
@@ -218,12 +301,19 @@ check(const struct command *c, const struct options *o, const struct action *a)
         return cli_usage(c, "--from, --stop, --env and --workdir need the action create", "");
     if (a->run != build && (o->name != NULL || o->no_cache || o->quiet))
         return cli_usage(c, "--name, --no-cache and --quiet need the action build", "");
+    if (a->run != prune && o->older_ms != 0)
+        return cli_usage(c, "--older-than needs the action prune", "");
     return EXIT_OK;
 }
 
 static const struct action all[] = {
-    {"create", 2, 2, "NAME", create}, {"build", 2, 2, "FILE", build},  {"ls", 1, 1, NULL, list},
-    {"show", 2, 2, "NAME", show},     {"rm", 2, 2, "NAME", remove_it}, {0},
+    {"create", 2, 2, "NAME", create},
+    {"build", 2, 2, "FILE", build},
+    {"ls", 1, 1, NULL, list},
+    {"show", 2, 2, "NAME", show},
+    {"rm", 2, 2, "NAME", remove_it},
+    {"prune", 1, 1, NULL, prune},
+    {0},
 };
 
 int
@@ -231,8 +321,8 @@ cli_template(const struct command *c, const struct options *o)
 {
     static const struct actions actions = {
         .all = all,
-        .hint = "the actions are build FILE, create NAME --from SANDBOX[:SNAPSHOT], ls, show NAME "
-                "and rm NAME",
+        .hint = "the actions are build FILE, create NAME --from SANDBOX[:SNAPSHOT], ls, show NAME, "
+                "rm NAME and prune",
         .check = check,
     };
     return actions_run(&actions, c, o);

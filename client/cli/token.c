@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// token: capability tokens. mint, attenuate, inspect, verify, revoke, keys, rotate. Attenuate and inspect need no broker.
+// token: capability tokens. mint, exchange, attenuate, inspect, verify, revoke, keys, rotate. Attenuate and inspect need no broker.
 #include <errno.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -97,6 +97,42 @@ mint(const struct acting *a)
                     &answer, &e) < 0)
         return fail_call(a, &e);
     return put_token(a, ((const Stockade__V1__MintResponse *)answer)->token);
+}
+
+// The credential of the call is the JSON Web Token.
+static int
+exchange(const struct acting *a)
+{
+    struct stockade_error e;
+    struct err why;
+    const char *scopes[TOKEN_WORDS];
+    ProtobufCMessage *answer = NULL;
+    struct arena *auto_arena arena = arena_new(ANSWER_MAX);
+    Stockade__V1__ExchangeRequest m = STOCKADE__V1__EXCHANGE_REQUEST__INIT;
+    Stockade__V1__TokenBlock block = STOCKADE__V1__TOKEN_BLOCK__INIT;
+    struct options others = *a->o;
+    others.ttl_ms = 0; // has a field of its own
+    if (arena == NULL)
+        return no_memory(a);
+    if (token_caveats(&others, arena, &block, &why) < 0)
+        return fail(a, &why);
+    m.n_scopes = token_words(a->o->scopes, arena, scopes);
+    m.scopes = scopes;
+    m.n_caveats = block.n_caveats;
+    m.caveats = block.caveats;
+    m.ttl_ms = a->o->ttl_ms;
+    if (remote_call(a->s, METHOD("Exchange"), &m.base, &stockade__v1__exchange_response__descriptor,
+                    arena, &answer, &e) < 0)
+        return fail_call(a, &e);
+    const Stockade__V1__ExchangeResponse *r = (const Stockade__V1__ExchangeResponse *)answer;
+    if (!a->o->json)
+        return put_token(a, r->token);
+    json_t *granted = json_array();
+    for (size_t i = 0; i < r->n_scopes; i++)
+        (void)json_array_append_new(granted, json_string(r->scopes[i]));
+    return json_put(json_pack("{ss ss ss so so}", "token", r->token, "block_id", r->block_id,
+                              "tenant", r->tenant, "scopes", granted, "expire_time",
+                              token_json_of_time(r->expire_time)));
 }
 
 static int
@@ -280,9 +316,9 @@ rotate(const struct acting *a)
 static int
 check(const struct command *c, const struct options *o, const struct action *a)
 {
-    const bool narrows = a->run == mint || a->run == attenuate;
+    const bool narrows = a->run == mint || a->run == exchange || a->run == attenuate;
     if (token_has_caveats(o) && !narrows)
-        return cli_usage(c, "caveats need the action mint or attenuate", "");
+        return cli_usage(c, "caveats need the action mint, exchange or attenuate", "");
     if (o->seal && a->run != attenuate)
         return cli_usage(c, "--seal needs the action attenuate", "");
     return EXIT_OK;
@@ -290,6 +326,7 @@ check(const struct command *c, const struct options *o, const struct action *a)
 
 static const struct action all[] = {
     {"mint", 1, 1, NULL, mint},
+    {"exchange", 1, 1, NULL, exchange},
     {"attenuate", 1, 2, NULL, attenuate},
     {"inspect", 1, 2, NULL, inspect},
     {"verify", 1, 2, NULL, verify},
@@ -304,7 +341,8 @@ cli_token(const struct command *c, const struct options *o)
 {
     static const struct actions actions = {
         .all = all,
-        .hint = "the actions are mint, attenuate, inspect, verify, revoke TOKEN, keys and rotate",
+        .hint =
+            "the actions are mint, exchange, attenuate, inspect, verify, revoke TOKEN, keys and rotate",
         .check = check,
     };
     if (sodium_init() < 0)

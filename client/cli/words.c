@@ -302,7 +302,10 @@ offer_template_actions(const struct offers *o, const struct line *l)
         {"ls", "list templates"},
         {"show", "show one template"},
         {"rm", "delete a template"},
+        {"prune", "delete the kept steps of builds"},
     };
+    if (l->operands == 1 && strcmp(l->first, "prune") == 0)
+        return;
     if (l->operands == 1 && strcmp(l->first, "build") == 0)
         (void)fprintf(o->to, ":files\n");
     else if (l->operands == 1)
@@ -358,12 +361,23 @@ offer_pending(const struct offers *o, struct stockade *s)
 }
 
 static void
+offer_admin(const struct offers *o)
+{
+    offer(o, "backup", "copy the database of the broker to a file");
+    offer(o, "cert", "make certificates for a broker or a caller");
+}
+
+static void
 offer_token(const struct offers *o, const struct line *l)
 {
     static const char *const actions[][2] = {
-        {"mint", "make a token and print it"}, {"attenuate", "print a narrower token"},
-        {"inspect", "show what a token says"}, {"verify", "check a token"},
-        {"revoke", "revoke a token for ever"}, {"keys", "list the public keys of the broker"},
+        {"mint", "make a token and print it"},
+        {"exchange", "get a token for a JSON Web Token"},
+        {"attenuate", "print a narrower token"},
+        {"inspect", "show what a token says"},
+        {"verify", "check a token"},
+        {"revoke", "revoke a token for ever"},
+        {"keys", "list the public keys of the broker"},
         {"rotate", "sign with a new key"},
     };
     for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
@@ -393,6 +407,22 @@ offer_audit(const struct offers *o, const struct line *l)
         {"grep", "print the records that contain a text"},
         {"show", "print one record"},
         {"proof", "print the proof of a job's record"},
+        {"tail", "print the last records, as the broker has them"},
+    };
+    if (l->operands > 0)
+        (void)fputs(":files\n", o->to);
+    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
+        offer(o, actions[i][0], actions[i][1]);
+}
+
+static void
+offer_rules(const struct offers *o, const struct line *l)
+{
+    static const char *const actions[][2] = {
+        {"check", "read files of rules and run their tests"},
+        {"test", "list the tests, or compare kept events with the rules"},
+        {"ls", "list the rules of files"},
+        {"show", "show one rule"},
     };
     if (l->operands > 0)
         (void)fputs(":files\n", o->to);
@@ -415,10 +445,25 @@ offer_keys(const struct offers *o, const struct line *l)
 static void
 offer_policy(const struct offers *o, const struct line *l)
 {
-    if (l->operands == 0)
-        offer(o, "sets", "show the named sets of destinations");
-    for (const struct destination_set *s = destination_sets; l->operands == 1 && s->name != NULL;
-         s++)
+    static const char *const actions[][2] = {
+        {"check", "read files as a broker would, and run their tests"},
+        {"test", "run the tests of rules, and of files of tests"},
+        {"explain", "show what would be decided about a call"},
+        {"show", "show the policy of your calls"},
+        {"diff", "show what files would change"},
+        {"reload", "have the broker read its files again"},
+        {"sets", "show the named sets of destinations"},
+        {"learn", "write a policy from what jobs did"},
+    };
+    static const char *const with_files[] = {"check", "test", "diff"};
+    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
+        offer(o, actions[i][0], actions[i][1]);
+    for (size_t i = 0; l->operands > 0 && i < sizeof with_files / sizeof with_files[0]; i++)
+        if (strcmp(l->first, with_files[i]) == 0)
+            (void)fputs(":files\n", o->to);
+    if (l->operands != 1 || strcmp(l->first, "sets") != 0)
+        return;
+    for (const struct destination_set *s = destination_sets; s->name != NULL; s++)
         offer(o, s->name, s->about);
 }
 
@@ -477,10 +522,12 @@ offer_operand(const struct offers *o, const struct line *l)
         offer_approvals(o, l);
     else if (c->operand == OPERAND_AUDIT)
         offer_audit(o, l);
+    else if (c->operand == OPERAND_RULES)
+        offer_rules(o, l);
     else if (c->operand == OPERAND_KEY)
         offer_keys(o, l);
     else if (c->operand == OPERAND_ADMIN && l->operands == 0)
-        offer(o, "backup", "copy the database of the broker to a file");
+        offer_admin(o);
     else if (c->operand == OPERAND_POLICY)
         offer_policy(o, l);
     else if (c->operand == OPERAND_VOLUME)

@@ -341,6 +341,12 @@ broker_free(struct broker *b)
     free(b);
 }
 
+struct stockade *
+broker_handle(struct broker *b)
+{
+    return b->s;
+}
+
 const struct broker_numbers *
 broker_numbers(const struct broker *b)
 {

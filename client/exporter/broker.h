@@ -47,6 +47,9 @@ struct broker *broker_new(uv_loop_t *loop, const char *address, const struct bro
 void broker_close(struct broker *b);
 void broker_free(struct broker *b);
 
+// Its handle of libstockade, for other calls on the same loop. Borrowed until broker_close().
+struct stockade *broker_handle(struct broker *b);
+
 // Requests the events again, from events.position on. Not inside a callback.
 void broker_rewind(struct broker *b);
 

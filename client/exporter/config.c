@@ -2,6 +2,7 @@
 // See config.h.
 #include "config.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include "proto/config_read.h"
 #include "proto/host_port.h"
 #include "client/stockade.h"
+#include "stockade/v1/telemetry_service.pb-c.h"
 #include "otlp_environment.h"
 #include "queue.h"
 
@@ -41,6 +43,65 @@ read_listen(const struct config_reader *r, const struct config_key *k, struct ya
         at.port == NULL || !host_port_number(at.port, &port))
         return config_fail(r, n, "must be HOST:PORT, such as 127.0.0.1:9477, or empty");
     return config_read_text(r, k, n, to);
+}
+
+// Names of hosts, which become one text with blanks between them.
+static int
+read_hosts(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
+{
+    static const char bytes[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-:";
+    char *out = config_field(k, to);
+    size_t used = 0;
+    if (n->kind != YAML_LIST)
+        return config_fail(r, n, "must be a list of host names");
+    out[0] = '\0';
+    for (const struct yaml_node *it = n->child; it != NULL; it = it->next) {
+        const size_t length = it->kind == YAML_TEXT ? strlen(it->text) : 0;
+        if (length == 0 || it->text[strspn(it->text, bytes)] != '\0')
+            return config_fail(r, it, "must be a name or an address without its port");
+        if (used + length + 2 > k->size)
+            return config_fail(r, it, "are too many");
+        used += (size_t)snprintf(out + used, k->size - used, "%s%s", used > 0 ? " " : "", it->text);
+    }
+    return 0;
+}
+
+enum { KIND_BYTES = 48 };
+
+// The name of an event kind in upper case, or "all". False: it is neither.
+static bool
+kind_of(const char *word, char out[KIND_BYTES])
+{
+    char name[KIND_BYTES + 16];
+    (void)snprintf(out, KIND_BYTES, "%s", word);
+    if (strcmp(word, "all") == 0)
+        return true;
+    for (char *c = out; *c != '\0'; c++)
+        *c = (char)toupper((unsigned char)*c);
+    (void)snprintf(name, sizeof name, "EVENT_KIND_%s", out);
+    const ProtobufCEnumValue *found =
+        protobuf_c_enum_descriptor_get_value_by_name(&stockade__v1__event_kind__descriptor, name);
+    return found != NULL && found->value != 0;
+}
+
+// Kinds of events, which become one text with blanks around them.
+static int
+read_kinds(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
+{
+    char *out = config_field(k, to), kind[KIND_BYTES];
+    size_t used = 1;
+    if (n->kind != YAML_LIST || n->child == NULL)
+        return config_fail(r, n, "must be a list of event kinds, such as [finding, denied]");
+    (void)snprintf(out, k->size, " ");
+    for (const struct yaml_node *it = n->child; it != NULL; it = it->next) {
+        if (it->kind != YAML_TEXT || !kind_of(it->text, kind))
+            return config_fail(r, it,
+                               "must be an event kind, such as finding or job_ended, or all");
+        if (used + strlen(kind) + 2 > k->size)
+            return config_fail(r, it, "are too many");
+        used += (size_t)snprintf(out + used, k->size - used, "%s ", kind);
+    }
+    return 0;
 }
 
 static int
@@ -111,6 +172,15 @@ static const struct config_key prometheus_keys[] = {
     {"exemplars", config_read_bool, AT(exporter_config, prometheus.exemplars), 0, 0, NULL},
     {0},
 };
+static const struct config_key dashboard_keys[] = {
+    {"listen", read_listen, AT(exporter_config, dashboard.listen), 0, 0, NULL},
+    {"hosts", read_hosts, AT(exporter_config, dashboard.hosts), 0, 0, NULL},
+    {"open", config_read_bool, AT(exporter_config, dashboard.open), 0, 0, NULL},
+    {"connections", config_read_count, AT(exporter_config, dashboard.connections), 2, 10000, NULL},
+    {"streams", config_read_count, AT(exporter_config, dashboard.streams), 1, 64, NULL},
+    {"timeout", config_read_ms, AT(exporter_config, dashboard.timeout_ms), 100, 600000, NULL},
+    {0},
+};
 static const struct config_key ocsf_keys[] = {
     {"file", config_read_path, AT(exporter_config, ocsf.file), 0, 0, NULL},
     {"size", config_read_size, AT(exporter_config, ocsf.size_max), 65536, UINT64_C(1) << 40, NULL},
@@ -130,12 +200,37 @@ static const struct config_key otlp_keys[] = {
     {"service", config_read_text, AT(exporter_config, otlp.service), 0, 0, NULL},
     {0},
 };
+static const struct config_key approvals_keys[] = {
+    {"secret_file", config_read_path, AT(exporter_config, approvals.secret_file), 0, 0, NULL},
+    {"http", read_target, AT(exporter_config, approvals), 0, 0, NULL},
+    {0},
+};
+static const struct config_key cloudevents_keys[] = {
+    {"kinds", read_kinds, AT(exporter_config, cloudevents.kinds), 0, 0, NULL},
+    {"severity", read_severity, AT(exporter_config, cloudevents.severity), 0, 0, NULL},
+    {"secret_file", config_read_path, AT(exporter_config, cloudevents.http.secret_file), 0, 0,
+     NULL},
+    {"http", read_target, AT(exporter_config, cloudevents.http), 0, 0, NULL},
+    {0},
+};
+static const struct config_key falco_keys[] = {
+    {"file", config_read_path, AT(exporter_config, falco.file), 0, 0, NULL},
+    {"size", config_read_size, AT(exporter_config, falco.size_max), 65536, UINT64_C(1) << 40, NULL},
+    {"keep", config_read_count, AT(exporter_config, falco.keep), 0, 1000, NULL},
+    {"severity", read_severity, AT(exporter_config, falco.severity), 0, 0, NULL},
+    {"http", read_target, AT(exporter_config, falco.http), 0, 0, NULL},
+    {0},
+};
 static const struct config_key top_keys[] = {
     {"broker", read_broker, AT(exporter_config, broker), 0, 0, NULL},
     {"state", config_read_path, AT(exporter_config, state), 0, 0, NULL},
     SECTION("prometheus", prometheus_keys),
+    SECTION("dashboard", dashboard_keys),
     SECTION("ocsf", ocsf_keys),
     SECTION("otlp", otlp_keys),
+    SECTION("approvals", approvals_keys),
+    SECTION("cloudevents", cloudevents_keys),
+    SECTION("falco", falco_keys),
     {0},
 };
 
@@ -153,6 +248,7 @@ exporter_config_default(struct exporter_config *c)
                        .connections = 64,
                        .timeout_ms = 10000,
                        .exemplars = true},
+        .dashboard = {.connections = 64, .streams = 16, .timeout_ms = 10000},
         .state = "/var/lib/stockade-exporter",
         .ocsf = {.size_max = UINT64_C(100) << 20,
                  .keep = 5,
@@ -162,6 +258,14 @@ exporter_config_default(struct exporter_config *c)
                  .enabled = {true, true, true},
                  .interval_ms = 60000,
                  .severity = STOCKADE_SEVERITY_INFO},
+        .approvals = TARGET_DEFAULT,
+        .cloudevents = {.kinds = " FINDING ",
+                        .severity = STOCKADE_SEVERITY_INFO,
+                        .http = TARGET_DEFAULT},
+        .falco = {.size_max = UINT64_C(100) << 20,
+                  .keep = 5,
+                  .severity = STOCKADE_SEVERITY_INFO,
+                  .http = TARGET_DEFAULT},
     };
 }
 

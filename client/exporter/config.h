@@ -17,8 +17,12 @@ struct exporter_config {
     char broker[EXPORTER_TEXT_MAX]; // address; "": the default of libstockade
     char state[EXPORTER_TEXT_MAX];  // folder of the queues
     struct prometheus_settings prometheus;
+    struct dashboard_settings dashboard;
     struct ocsf_settings ocsf;
     struct otlp_settings otlp;
+    struct cloudevents_settings cloudevents;
+    struct falco_settings falco;
+    struct target_settings approvals; // the webhook
 };
 
 void exporter_config_default(struct exporter_config *c);

@@ -7,6 +7,8 @@
 //                                      sinks.c  --ocsf.c-->  lines.c, line_stream.c         file, stdout
 //                                               --...----->  queue.c --> delivery.c, post.c HTTP
 //
+//   gateway.c  --calls of pages, with their credentials; streams-->   dashboard.c, http.c    browsers
+//
 // One thread, one loop (libuv); libcurl resolves names in threads of its own.
 #pragma once
 
@@ -16,6 +18,7 @@
 #include "proto/err.h"
 #include "broker.h"
 #include "config.h"
+#include "dashboard.h"
 #include "exemplars.h"
 #include "http.h"
 #include "outputs.h"
@@ -26,6 +29,7 @@ struct exporter {
     struct broker *broker;
     struct broker_events events;
     struct http *http; // NULL: none
+    struct dashboard dashboard;
     struct exemplars exemplars;
     char last_instance[BROKER_INSTANCE]; // the last event that came
     uint64_t last_sequence;
@@ -39,8 +43,8 @@ struct exporter {
 
 // ---- scrape.c
 
-// A GET of /metrics: struct http_settings; cookie: a struct exporter.
-void scrape_begin(void *exporter, struct http_request *r);
+// The server for Prometheus: struct http_settings; cookie: a struct exporter.
+void scrape_request(void *exporter, struct http_request *r);
 void scrape_gone(void *exporter, struct http_request *r);
 
 // Writes the broker's metrics, if metrics is not NULL, and the exporter's own. False: out of memory, or the file failed.

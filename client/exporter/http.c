@@ -1,62 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // See http.h. libmicrohttpd has one epoll descriptor, which the loop polls, and says when it must be called at the latest.
-// A request that waits for the broker is suspended.
-#include "http.h"
-
 #include <errno.h>
-#include <microhttpd.h>
 #include <netdb.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include "proto/auto.h"
 #include "proto/host_port.h"
 #include "proto/now.h"
-#include "server/base/list.h"
+#include "http_private.h"
 
 enum {
     MEMORY_PER_CONNECTION = 16 * 1024,
     BACKLOG = 64,
     LOOK_MS = 250, // interval of the look for slow clients
-    ADDRESS_BYTES = 80,
 };
 
-struct http {
-    uv_loop_t *loop;
-    struct http_settings settings;
-    struct MHD_Daemon *daemon;
-    uv_poll_t poll;
-    uv_timer_t due, look;
-    bool closing, running;
-    struct list clients;
-    char address[ADDRESS_BYTES];
-    uint64_t count[HTTP_COUNTS];
-};
-
-// A connection.
-struct client {
-    struct list node;
-    int fd;
-    uint64_t since_ms; // of its request
-    bool cut;
-};
-
-struct http_request {
-    struct http *http;
-    struct MHD_Connection *connection;
-    struct client *client;
-    bool suspended, waiting;
-    // the answer
-    struct MHD_Response *response;
-    unsigned status;
-    void *cookie;
-};
-
-static uint64_t
-now_ms(void)
+uint64_t
+http_now_ms(void)
 {
     return (uint64_t)(now_ns(CLOCK_MONOTONIC) / 1000000);
 }
@@ -86,6 +48,13 @@ run(struct http *h)
         (void)uv_timer_stop(&h->due);
 }
 
+void
+http_run_soon(struct http *h)
+{
+    if (!h->closing && !h->running)
+        (void)uv_timer_start(&h->due, on_due, 0, 0);
+}
+
 static void
 on_readable(uv_poll_t *p, int status, int events)
 {
@@ -94,17 +63,26 @@ on_readable(uv_poll_t *p, int status, int events)
     run(p->data);
 }
 
+// The reader of a stream that has everything is not slow.
+static bool
+is_late(const struct http *h, struct http_client *c, uint64_t now)
+{
+    if (c->stream != NULL && http_stream_waiting(c->stream) == 0 && !c->stream->stream.ended)
+        c->since_ms = now;
+    return !c->cut && now - c->since_ms >= h->settings.timeout_ms;
+}
+
 // Disconnects clients whose request takes too long; libmicrohttpd's own timeout begins again with each byte.
 static void
 on_look(uv_timer_t *t)
 {
     struct http *h = t->data;
-    const uint64_t now = now_ms();
+    const uint64_t now = http_now_ms();
     bool any = false;
     list_each(it, &h->clients)
     {
-        struct client *c = list_entry(it, struct client, node);
-        if (c->cut || now - c->since_ms < h->settings.timeout_ms)
+        struct http_client *c = list_entry(it, struct http_client, node);
+        if (!is_late(h, c, now))
             continue;
         c->cut = any = true;
         h->count[HTTP_CUT]++;
@@ -122,173 +100,20 @@ on_connection(void *cookie, struct MHD_Connection *connection, void **socket_con
 {
     struct http *h = cookie;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        struct client *c = calloc(1, sizeof *c);
+        struct http_client *c = calloc(1, sizeof *c);
         if (c == NULL)
             return; // its requests are refused
         c->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-        c->since_ms = now_ms();
+        c->since_ms = http_now_ms();
         list_append(&h->clients, &c->node);
         *socket_context = c;
         h->count[HTTP_ACCEPTED]++;
         return;
     }
-    struct client *c = *socket_context;
+    struct http_client *c = *socket_context;
     if (c != NULL)
         list_remove(&c->node);
     free(c);
-}
-
-// A request has ended: it was answered, or its client has gone.
-static void
-on_completed(void *cookie, struct MHD_Connection *connection, void **request_cookie,
-             enum MHD_RequestTerminationCode why)
-{
-    struct http *h = cookie;
-    struct http_request *r = *request_cookie;
-    (void)connection;
-    (void)why;
-    if (r == NULL)
-        return;
-    *request_cookie = NULL;
-    if (r->waiting && h->settings.on_gone != NULL)
-        h->settings.on_gone(h->settings.cookie, r);
-    if (r->response != NULL)
-        MHD_destroy_response(r->response);
-    if (r->client != NULL)
-        r->client->since_ms = now_ms();
-    free(r);
-}
-
-// ---- Requests
-
-static enum MHD_Result
-send_response(struct http_request *r)
-{
-    r->http->count[r->status == MHD_HTTP_OK ? HTTP_ANSWERED : HTTP_REFUSED]++;
-    return MHD_queue_response(r->connection, r->status, r->response);
-}
-
-static void
-fill_answer(struct http_request *r, unsigned status, const char *content_type, char *body, size_t n)
-{
-    r->status = status;
-    r->response = MHD_create_response_from_buffer_with_free_callback(n, body, free);
-    if (r->response == NULL) {
-        free(body);
-        return;
-    }
-    (void)MHD_add_response_header(r->response, MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
-    (void)MHD_add_response_header(r->response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
-    (void)MHD_add_response_header(r->response, "X-Content-Type-Options", "nosniff");
-    if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
-        (void)MHD_add_response_header(r->response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
-}
-
-static void
-fill_text(struct http_request *r, unsigned status, const char *type, const char *text)
-{
-    char *body = strdup(text);
-    if (body != NULL)
-        fill_answer(r, status, type, body, strlen(body));
-}
-
-void
-http_answer(struct http_request *r, unsigned status, const char *content_type, char *body, size_t n)
-{
-    r->waiting = false;
-    fill_answer(r, status, content_type, body, n);
-    if (!r->suspended)
-        return; // on_request() sends it
-    r->suspended = false;
-    MHD_resume_connection(r->connection);
-    run(r->http);
-}
-
-// Decides what a request gets. False: it gets it later.
-static bool
-serve(struct http_request *r, const char *path)
-{
-    static const char plain[] = "text/plain; charset=utf-8";
-    static const char page[] = "<!doctype html><title>stockade-exporter</title>"
-                               "<h1>stockade-exporter</h1><p><a href=\"metrics\">metrics</a>\n";
-    struct http *h = r->http;
-    if (strcmp(path, "/metrics") == 0) {
-        r->waiting = true;
-        h->settings.on_metrics(h->settings.cookie, r);
-        return !r->waiting;
-    }
-    if (strcmp(path, "/healthz") == 0)
-        fill_text(r, MHD_HTTP_OK, plain, "ok\n");
-    else if (strcmp(path, "/") == 0)
-        fill_text(r, MHD_HTTP_OK, "text/html; charset=utf-8", page);
-    else
-        fill_text(r, MHD_HTTP_NOT_FOUND, plain, "there is only /metrics and /healthz\n");
-    return true;
-}
-
-static struct http_request *
-request_new(struct http *h, struct MHD_Connection *connection)
-{
-    struct http_request *r = calloc(1, sizeof *r);
-    if (r == NULL)
-        return NULL;
-    r->http = h;
-    r->connection = connection;
-    r->client =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
-    return r;
-}
-
-// Called when the headers are there, and again when a suspended request continues. A response at the first call makes the
-// library close the connection if a body follows.
-static enum MHD_Result
-// NOLINTBEGIN(readability-*): the type of libmicrohttpd's callback
-on_request(void *cookie, struct MHD_Connection *connection, const char *path, const char *method,
-           const char *version, const char *upload, size_t *upload_n, void **request_cookie)
-// NOLINTEND(readability-*)
-{
-    struct http *h = cookie;
-    struct http_request *r = *request_cookie;
-    (void)version;
-    (void)upload;
-    (void)upload_n;
-    if (r == NULL) {
-        r = request_new(h, connection);
-        if (r == NULL)
-            return MHD_NO;
-        *request_cookie = r;
-        if (r->client == NULL)
-            return MHD_NO;
-        if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
-            fill_text(r, MHD_HTTP_METHOD_NOT_ALLOWED, "text/plain; charset=utf-8",
-                      "only GET and HEAD\n");
-        else if (!serve(r, path)) {
-            r->suspended = true;
-            MHD_suspend_connection(connection);
-            return MHD_YES;
-        }
-    }
-    return r->response != NULL ? send_response(r) : MHD_NO; // no memory
-}
-
-const char *
-http_accept(const struct http_request *r)
-{
-    const char *value =
-        MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT);
-    return value != NULL ? value : "";
-}
-
-void
-http_set_cookie(struct http_request *r, void *cookie)
-{
-    r->cookie = cookie;
-}
-
-void *
-http_cookie(const struct http_request *r)
-{
-    return r->cookie;
 }
 
 // ---- Begin and end
@@ -337,13 +162,13 @@ start_daemon(struct http *h, int fd)
 {
     const unsigned most = h->settings.connections;
     const unsigned seconds = (unsigned)(h->settings.timeout_ms / 1000) + 1;
-    return MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, h,
-                            MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, most,
-                            MHD_OPTION_PER_IP_CONNECTION_LIMIT, most / 2,
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MEMORY_PER_CONNECTION,
-                            MHD_OPTION_CONNECTION_TIMEOUT, seconds, MHD_OPTION_NOTIFY_CONNECTION,
-                            on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
-                            MHD_OPTION_END);
+    return MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
+                            http_on_request, h, MHD_OPTION_LISTEN_SOCKET, fd,
+                            MHD_OPTION_CONNECTION_LIMIT, most, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+                            most / 2, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                            (size_t)MEMORY_PER_CONNECTION, MHD_OPTION_CONNECTION_TIMEOUT, seconds,
+                            MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
+                            MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, h, MHD_OPTION_END);
 }
 
 // -1: *e says why.

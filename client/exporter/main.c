@@ -127,8 +127,10 @@ static void
 close_all(struct exporter *x)
 {
     interval_close(x);
+    webhook_close(x->outputs.webhook);
     broker_close(x->broker); // answers requests that wait
     http_close(x->http);
+    dashboard_close(&x->dashboard);
     outputs_close(&x->outputs);
     if (!uv_is_closing((uv_handle_t *)&term)) {
         uv_close((uv_handle_t *)&term, NULL);
@@ -167,7 +169,7 @@ open_http(struct exporter *x, struct err *e)
         .listen = p->listen,
         .connections = p->connections,
         .timeout_ms = p->timeout_ms,
-        .on_metrics = scrape_begin,
+        .on_request = scrape_request,
         .on_gone = scrape_gone,
         .cookie = x,
     };
@@ -237,10 +239,15 @@ start(struct exporter *x, bool once, struct err *e)
         r = once ? 0 : open_outputs(x, e);
     if (r == 0)
         r = open_broker(x, !once && (x->outputs.n > 0 || x->config->prometheus.exemplars), e);
+    if (r == 0 && x->outputs.webhook != NULL)
+        webhook_begin(x->outputs.webhook, &x->loop, broker_handle(x->broker), outputs_approval,
+                      &x->outputs);
     if (r == 0 && !once)
         r = interval_begin(x, e);
     if (r == 0 && !once)
         r = open_http(x, e);
+    if (r == 0 && !once)
+        r = dashboard_open(&x->dashboard, &x->loop, &x->config->dashboard, x->config->broker, e);
     return r == 0 ? confine_filter(e) : r;
 }
 
@@ -271,6 +278,7 @@ main(int argc, char **argv)
     status = o.once ? run_once(&exporter) : 0;
     (void)uv_run(&exporter.loop, UV_RUN_DEFAULT);
     http_free(exporter.http);
+    dashboard_free(&exporter.dashboard);
     broker_free(exporter.broker);
     outputs_free(&exporter.outputs);
     (void)uv_loop_close(&exporter.loop);

@@ -12,7 +12,9 @@
 #include <string.h>
 
 #include "proto/host_port.h"
+#include "stockade/v1/telemetry_service.pb-c.h"
 #include "facts.h"
+#include "members.h"
 
 enum {
     CLASS_BASE = 0,
@@ -35,25 +37,6 @@ enum { FILE_UNKNOWN = 0, FILE_REGULAR = 1 };
 enum { DIRECTION_INBOUND = 1, DIRECTION_OUTBOUND = 2 };
 
 // ---- Members
-
-static void
-put(json_t *to, const char *name, json_t *value)
-{
-    (void)json_object_set_new(to, name, value);
-}
-
-static void
-put_text(json_t *to, const char *name, const char *value)
-{
-    if (value[0] != '\0')
-        put(to, name, json_string(value));
-}
-
-static void
-put_number(json_t *to, const char *name, uint64_t value)
-{
-    put(to, name, json_integer((json_int_t)value));
-}
 
 static json_t *
 process(uint64_t pid, const char *name)
@@ -352,7 +335,54 @@ put_device(json_t *o, const struct stockade_event *event)
     json_t *device = json_object();
     put_number(device, "type_id", DEVICE_VIRTUAL);
     put(device, "uid", json_string(event->sandbox_id[0] != '\0' ? event->sandbox_id : "none"));
+    if (event->message != NULL)
+        put_text(device, "name", ((const Stockade__V1__Event *)event->message)->sandbox_name);
     put(o, "device", device);
+}
+
+// A label of the sandbox; "": it has no such.
+static const char *
+label(const Stockade__V1__Event *m, const char *key)
+{
+    for (size_t i = 0; i < m->n_metadata; i++)
+        if (strcmp(m->metadata[i]->key, key) == 0)
+            return m->metadata[i]->value;
+    return "";
+}
+
+// The profile ai_operation, which the schema has for two of the classes: the model is what the labels say, by the names of
+// OpenTelemetry's conventions. The broker itself knows of none.
+static void
+put_model(json_t *o, const Stockade__V1__Event *m, unsigned class_uid)
+{
+    const char *name = label(m, "gen_ai.request.model");
+    const char *provider = label(m, "gen_ai.provider.name");
+    if (name[0] == '\0' || (class_uid != CLASS_PROCESS && class_uid != CLASS_API))
+        return;
+    json_t *model = json_object();
+    put_text(model, "name", name);
+    put_text(model, "ai_provider", provider[0] != '\0' ? provider : "unknown");
+    put(o, "ai_model", model);
+    json_t *profiles = json_object_get(json_object_get(o, "metadata"), "profiles");
+    (void)json_array_append_new(profiles, json_string("ai_operation"));
+}
+
+// The labels of the sandbox.
+static void
+put_labels(json_t *o, const struct stockade_event *event, unsigned class_uid)
+{
+    const Stockade__V1__Event *m = event->message;
+    if (m == NULL || m->n_metadata == 0)
+        return;
+    json_t *tags = json_array();
+    for (size_t i = 0; i < m->n_metadata; i++) {
+        json_t *tag = json_object();
+        put(tag, "name", json_string(m->metadata[i]->key));
+        put(tag, "value", json_string(m->metadata[i]->value));
+        (void)json_array_append_new(tags, tag);
+    }
+    put(json_object_get(o, "metadata"), "tags", tags);
+    put_model(o, m, class_uid);
 }
 
 static json_int_t
@@ -362,53 +392,15 @@ severity_id(uint32_t severity)
     return severity < sizeof ids / sizeof ids[0] ? ids[severity] : 0;
 }
 
-// Frees o.
-static char *
-line_of(json_t *o)
-{
-    char *json = json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII);
-    json_decref(o);
-    size_t n = json != NULL ? strlen(json) : 0;
-    char *line = json != NULL ? realloc(json, n + 2) : NULL;
-    if (line == NULL) {
-        free(json);
-        return NULL;
-    }
-    line[n] = '\n';
-    line[n + 1] = '\0';
-    return line;
-}
-
-// As a number where every reader of JSON can hold it, otherwise as text.
-static json_t *
-json_of(const struct stockade_fact *f)
-{
-    enum { EXACT_BITS = 53 };
-    char digits[24];
-    if (f->type == STOCKADE_FACT_TEXT)
-        return json_string(f->text);
-    if (f->type == STOCKADE_FACT_REAL)
-        return json_real(f->real);
-    if (f->type == STOCKADE_FACT_BOOL)
-        return json_boolean(f->number != 0);
-    if (f->type == STOCKADE_FACT_SIGNED || f->number >> EXACT_BITS == 0)
-        return json_integer((json_int_t)f->number);
-    (void)snprintf(digits, sizeof digits, "%" PRIu64, f->number);
-    return json_string(digits);
-}
-
 // What the class has no member for; `details` has all fields of the event.
 static json_t *
 unmapped(const struct stockade_event *event)
 {
     json_t *o = json_object();
-    json_t *details = json_object();
     put_text(o, "kind", event->kind);
     put_text(o, "template", event->template_name);
     put_text(o, "process_id", event->process_id);
-    for (size_t i = 0; i < event->facts_n; i++)
-        put(details, event->facts[i].name, json_of(&event->facts[i]));
-    put(o, "details", details);
+    put(o, "details", members_of_facts(event, ""));
     return o;
 }
 
@@ -426,8 +418,9 @@ ocsf_line(const struct stockade_event *event)
     put_device(o, event);
     k->fill(o, event);
     put_class(o, k->class_uid);
+    put_labels(o, event, k->class_uid);
     put(o, "unmapped", unmapped(event));
-    return line_of(o);
+    return members_line(o);
 }
 
 char *
@@ -447,5 +440,5 @@ ocsf_gap_line(uint64_t count, const char *reason, int64_t time_ns)
     put_number(o, "activity_id", ACTIVITY_OTHER);
     put_class(o, CLASS_BASE);
     put_text(o, "message", message);
-    return line_of(o);
+    return members_line(o);
 }

@@ -3,6 +3,7 @@
 #include "outputs.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,8 @@
 
 #include "proto/auto.h"
 #include "proto/now.h"
+#include "cloudevents.h"
+#include "falco.h"
 #include "ocsf.h"
 
 enum { PATH_BYTES = POSITION_PATH_MAX, NDJSON_RECORDS = 512, OTLP_RECORDS = 512 };
@@ -63,6 +66,61 @@ encode_spans(void *cookie, const struct stockade_event *event, struct sink_bytes
     const struct output *o = cookie;
     return otlp_spans(o->otlp, event, out);
 }
+
+static bool
+wants(const struct output *o, const char *kind)
+{
+    char word[64];
+    (void)snprintf(word, sizeof word, " %.60s ", kind);
+    return o->kinds == NULL || strstr(o->kinds, " all ") != NULL || strstr(o->kinds, word) != NULL;
+}
+
+static int
+encode_cloudevent(void *cookie, const struct stockade_event *event, struct sink_bytes *out)
+{
+    return wants(cookie, event->kind) ? line_of(cloudevents_event(event), out) : 0;
+}
+
+static int
+encode_cloudevent_gap(void *cookie, uint64_t count, const char *reason, struct sink_bytes *out)
+{
+    (void)cookie;
+    return line_of(cloudevents_gap(count, reason, now_ns(CLOCK_REALTIME)), out);
+}
+
+static const struct delivery_format cloudevents = {.content_type = CLOUDEVENTS_TYPE,
+                                                   .records_max = 1};
+static const struct delivery_format signed_cloudevents = {
+    .content_type = CLOUDEVENTS_TYPE, .records_max = 1, .headers = signature_headers};
+
+static void
+host_name(char out[HOST_NAME_MAX + 1])
+{
+    if (gethostname(out, HOST_NAME_MAX) < 0)
+        out[0] = '\0';
+    out[HOST_NAME_MAX] = '\0';
+}
+
+static int
+encode_falco(void *cookie, const struct stockade_event *event, struct sink_bytes *out)
+{
+    char host[HOST_NAME_MAX + 1];
+    if (!wants(cookie, event->kind))
+        return 0;
+    host_name(host);
+    return line_of(falco_line(event, host), out);
+}
+
+static int
+encode_falco_gap(void *cookie, uint64_t count, const char *reason, struct sink_bytes *out)
+{
+    char host[HOST_NAME_MAX + 1];
+    (void)cookie;
+    host_name(host);
+    return line_of(falco_gap_line(count, reason, now_ns(CLOCK_REALTIME), host), out);
+}
+
+static const struct delivery_format falco = {.content_type = "application/json", .records_max = 1};
 
 // It takes no events.
 static int
@@ -164,22 +222,28 @@ set_ocsf(const struct opener *w)
 }
 
 static int
-open_ocsf_file(const struct opener *w)
+open_file(const struct opener *w, const char *file, uint64_t size_max, uint32_t keep)
 {
-    const struct ocsf_settings *s = &w->config->ocsf;
     char path[PATH_BYTES];
     w->o->lines = calloc(1, sizeof *w->o->lines);
     if (w->o->lines == NULL)
-        return err_sys(w->e, ENOMEM, "open %s", s->file);
-    (void)snprintf(w->o->lines->path, sizeof w->o->lines->path, "%s", s->file);
-    w->o->lines->size_max = s->size_max;
-    w->o->lines->keep = s->keep;
+        return err_sys(w->e, ENOMEM, "open %s", file);
+    (void)snprintf(w->o->lines->path, sizeof w->o->lines->path, "%s", file);
+    w->o->lines->size_max = size_max;
+    w->o->lines->keep = keep;
     w->o->lines->fd = -1;
-    set_ocsf(w);
     w->o->sink->store = store_line;
     int r = lines_open(w->o->lines, w->e);
-    (void)snprintf(path, sizeof path, "%s.position", s->file);
+    (void)snprintf(path, sizeof path, "%s.position", file);
     return r < 0 ? r : position_open(&w->o->sink->position, path, w->e);
+}
+
+static int
+open_ocsf_file(const struct opener *w)
+{
+    const struct ocsf_settings *s = &w->config->ocsf;
+    set_ocsf(w);
+    return open_file(w, s->file, s->size_max, s->keep);
 }
 
 static int
@@ -253,6 +317,71 @@ outputs_metrics(struct outputs *all, const struct stockade_metrics *metrics, int
     return r;
 }
 
+static int
+open_approvals(const struct opener *w)
+{
+    const struct target_settings *t = &w->config->approvals;
+    char folder[PATH_BYTES];
+    w->o->sink->encode = encode_nothing;
+    w->all->approvals = w->o;
+    int r = open_position(w, folder);
+    if (r == 0)
+        r = webhook_open(t->secret_file, folder, &w->all->webhook, w->e);
+    return r == 0 ? open_target(w, t, &webhook_format, w->all->webhook) : r;
+}
+
+int
+outputs_approval(void *outputs, const char *bytes, size_t n)
+{
+    const struct outputs *all = outputs;
+    struct output *o = all->approvals;
+    int r = queue_put(o->queue, bytes, n, now_ns(CLOCK_REALTIME));
+    if (r == 0)
+        delivery_wake(o->delivery);
+    o->sink->events += r == 0;
+    o->sink->failed += r < 0;
+    return r;
+}
+
+static int
+open_cloudevents(const struct opener *w)
+{
+    const struct cloudevents_settings *s = &w->config->cloudevents;
+    const bool has_key = s->http.secret_file[0] != '\0';
+    w->o->kinds = s->kinds;
+    w->o->sink->severity = s->severity;
+    w->o->sink->encode = encode_cloudevent;
+    w->o->sink->encode_gap = encode_cloudevent_gap;
+    int r = has_key ? signature_open(s->http.secret_file, &w->all->signature, w->e) : 0;
+    return r < 0 ? r
+                 : open_target(w, &s->http, has_key ? &signed_cloudevents : &cloudevents,
+                               w->all->signature);
+}
+
+static void
+set_falco(const struct opener *w)
+{
+    w->o->kinds = " FINDING ";
+    w->o->sink->severity = w->config->falco.severity;
+    w->o->sink->encode = encode_falco;
+    w->o->sink->encode_gap = encode_falco_gap;
+}
+
+static int
+open_falco_file(const struct opener *w)
+{
+    const struct falco_settings *s = &w->config->falco;
+    set_falco(w);
+    return open_file(w, s->file, s->size_max, s->keep);
+}
+
+static int
+open_falco_http(const struct opener *w)
+{
+    set_falco(w);
+    return open_target(w, &w->config->falco.http, &falco, NULL);
+}
+
 // ---- The table
 
 static bool
@@ -291,6 +420,30 @@ has_otlp_metrics(const struct exporter_config *c)
     return c->otlp.signal[OTLP_METRICS].post.url[0] != '\0';
 }
 
+static bool
+has_approvals(const struct exporter_config *c)
+{
+    return c->approvals.post.url[0] != '\0';
+}
+
+static bool
+has_cloudevents(const struct exporter_config *c)
+{
+    return c->cloudevents.http.post.url[0] != '\0';
+}
+
+static bool
+has_falco_file(const struct exporter_config *c)
+{
+    return c->falco.file[0] != '\0';
+}
+
+static bool
+has_falco_http(const struct exporter_config *c)
+{
+    return c->falco.http.post.url[0] != '\0';
+}
+
 static const struct kind {
     const char *name;
     bool (*wanted)(const struct exporter_config *c);
@@ -302,6 +455,10 @@ static const struct kind {
     {"otlp-logs", has_otlp_logs, open_otlp_logs},
     {"otlp-traces", has_otlp_traces, open_otlp_traces},
     {"otlp-metrics", has_otlp_metrics, open_otlp_metrics},
+    {"approvals", has_approvals, open_approvals},
+    {"cloudevents", has_cloudevents, open_cloudevents},
+    {"falco-file", has_falco_file, open_falco_file},
+    {"falco-http", has_falco_http, open_falco_http},
 };
 _Static_assert(sizeof kinds / sizeof kinds[0] <= SINKS_MAX, "a place for each");
 
@@ -351,5 +508,7 @@ outputs_free(struct outputs *all)
     }
     poster_free(all->poster);
     otlp_free(all->otlp);
+    webhook_free(all->webhook);
+    signature_free(all->signature);
     *all = (struct outputs){0};
 }

@@ -12,11 +12,14 @@
 #include "line_stream.h"
 #include "otlp.h"
 #include "queue.h"
+#include "signature.h"
 #include "sinks.h"
+#include "webhook.h"
 
 struct output {
     const char *name;
     struct otlp *otlp; // NULL: another format
+    const char *kinds; // of events, between blanks; borrowed from the configuration. NULL: all
     struct sink *sink;
     // one of these
     struct lines *lines;        // owned
@@ -27,9 +30,12 @@ struct output {
 
 struct outputs {
     struct sinks sinks;
-    struct poster *poster;  // NULL: nothing goes over HTTP
-    struct otlp *otlp;      // NULL: none
-    struct output *metrics; // of OTLP: it takes no events; NULL: none
+    struct poster *poster;       // NULL: nothing goes over HTTP
+    struct otlp *otlp;           // NULL: none
+    struct output *metrics;      // of OTLP: it takes no events; NULL: none
+    struct webhook *webhook;     // owned; NULL: none
+    struct output *approvals;    // of the webhook: it takes no events
+    struct signature *signature; // owned: of CloudEvents; NULL: they are not signed
     struct output output[SINKS_MAX];
     size_t n;
 };
@@ -39,5 +45,7 @@ int outputs_open(struct outputs *all, uv_loop_t *loop, const struct exporter_con
                  struct err *e);
 // Puts the metrics into the queue of all->metrics. A negative errno: they do not get there.
 int outputs_metrics(struct outputs *all, const struct stockade_metrics *metrics, int64_t now_ns);
+// Puts an event of the webhook into its queue: struct webhook_begin's store; cookie: the struct outputs.
+int outputs_approval(void *outputs, const char *bytes, size_t n);
 void outputs_close(struct outputs *all);
 void outputs_free(struct outputs *all);

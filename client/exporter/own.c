@@ -79,6 +79,38 @@ cut(const struct exporter *x)
 }
 
 static double
+page_counted(const struct exporter *x, enum gateway_count which)
+{
+    return x->dashboard.gateway != NULL ? (double)gateway_count(x->dashboard.gateway, which) : 0;
+}
+
+static double
+page_streams(const struct exporter *x)
+{
+    return page_counted(x, GATEWAY_COUNT_STREAMS);
+}
+
+static double
+page_calls(const struct exporter *x)
+{
+    return page_counted(x, GATEWAY_COUNT_CALLS);
+}
+
+// The gateway's refusals, and those of the server: a wrong path, Host or Origin.
+static double
+page_refused(const struct exporter *x)
+{
+    return x->dashboard.http != NULL ? (double)http_count(x->dashboard.http, HTTP_REFUSED) : 0;
+}
+
+static double
+page_cut(const struct exporter *x)
+{
+    const struct http *h = x->dashboard.http;
+    return page_counted(x, GATEWAY_COUNT_CUT) + (h != NULL ? (double)http_count(h, HTTP_CUT) : 0);
+}
+
+static double
 scrapes_failed(const struct exporter *x)
 {
     return (double)x->scrapes_failed;
@@ -204,6 +236,15 @@ static const struct row rows[] = {
      refused},
     {"stockade_exporter_http_cut_total", "HTTP clients that were disconnected for being too slow.",
      "", COUNTER, cut},
+    {"stockade_exporter_dashboard_streams", "Pages of the dashboard that follow the broker.", "",
+     GAUGE, page_streams},
+    {"stockade_exporter_dashboard_calls_total",
+     "Calls and streams that pages of the dashboard have made at the broker.", "", COUNTER,
+     page_calls},
+    {"stockade_exporter_dashboard_refused_total",
+     "Requests to the dashboard that got another status than 200.", "", COUNTER, page_refused},
+    {"stockade_exporter_dashboard_cut_total",
+     "Pages of the dashboard that were disconnected for being too slow.", "", COUNTER, page_cut},
     {"stockade_exporter_start_time_seconds", "When the exporter started, since 1970.", "seconds",
      GAUGE, start_time},
     {"stockade_exporter_scrapes_failed_total", "Scrapes without the broker's metrics.", "", COUNTER,

@@ -17,12 +17,40 @@ struct prometheus_settings {
     bool exemplars;
 };
 
+// The page for people (dashboard.h).
+struct dashboard_settings {
+    char listen[EXPORTER_TEXT_MAX]; // HOST:PORT; "": none
+    char hosts[EXPORTER_TEXT_MAX];  // further names of this server, between blanks
+    bool open;                      // may be read without a credential
+    uint32_t connections;           // at most, half of them from one address
+    uint32_t streams;               // pages that are open
+    uint64_t timeout_ms;            // as prometheus_settings
+};
+
 // A receiver over HTTP, with a queue on disk in front of it.
 struct target_settings {
     struct post_settings post; // url "": none
     uint64_t queue_bytes;
     uint32_t severity;                   // at least: enum stockade_severity
     char secret_file[EXPORTER_TEXT_MAX]; // key of the signature; "": none
+};
+
+enum { EXPORTER_KINDS_MAX = 512 };
+
+// Events as CloudEvents.
+struct cloudevents_settings {
+    char kinds[EXPORTER_KINDS_MAX]; // as in struct stockade_event, between blanks, or "all"
+    uint32_t severity;              // at least: enum stockade_severity
+    struct target_settings http;    // without a key in secret_file nothing is signed
+};
+
+// Findings as Falco's alerts.
+struct falco_settings {
+    char file[EXPORTER_TEXT_MAX]; // as ocsf_settings
+    uint64_t size_max;
+    uint32_t keep;
+    uint32_t severity;
+    struct target_settings http;
 };
 
 // Events as OCSF.

@@ -18,7 +18,7 @@
 #include "client/stockade.h"
 #include "position.h"
 
-enum { SINKS_MAX = 8, SINKS_AGAIN_MS = 100 };
+enum { SINKS_MAX = 12, SINKS_AGAIN_MS = 100 };
 
 // *owned*. n 0: nothing.
 struct sink_bytes {

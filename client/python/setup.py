@@ -41,6 +41,10 @@ PUBLIC = (
     "volume_service",
     "access_service",
     "approval_service",
+    "audit",
+    "audit_service",
+    "policy",
+    "policy_service",
     "token",
 )
 
@@ -80,8 +84,11 @@ def protoc_command() -> list[str]:
 
 
 def complete_stub(path: Path) -> None:
-    """Mend what a strict checker finds in protoc's stubs: bare `Mapping`, stray `ClassVar`."""
+    """Mend what a strict checker finds in protoc's stubs: bare `Mapping`, stray `ClassVar`, and
+    `**kwargs` without a type, which stands for a field whose name is a word of Python (`from`).
+    """
     text = re.sub(r"^(\w+): _ClassVar\[(\w+)\]$", r"\1: \2", path.read_text(), flags=re.MULTILINE)
+    text = text.replace("**kwargs)", "**kwargs: object)")
     text, n = re.subn(r"(?<!as )\b_Mapping\b(?!\[)", "_Mapping[str, _Any]", text)
     path.write_text("from typing import Any as _Any\n" + text if n else text)
 

@@ -57,7 +57,8 @@ access_new(struct state *state, const struct access_settings *settings, struct a
     a->start = clocks();
     list_init(&a->keys);
     a->counts = policy_counts_new();
-    policy_name_metrics();
+    for (uint32_t i = 0; i <= POLICY_DENY; i++)
+        metrics_name_value(METRIC_BY_VERDICT, i, policy_verdict_name[i]);
     int r = a->counts != NULL ? keys_load(a, e) : err_sys(e, ENOMEM, "count calls");
     if (r == 0)
         r = tokens_load(a, e);
@@ -76,6 +77,7 @@ access_free(struct access *a)
         return;
     keys_free_all(a);
     tokens_free(a);
+    issuers_free(a->issuers);
     policy_counts_free(a->counts);
     sodium_memzero(a, sizeof *a);
     free(a);
@@ -126,6 +128,10 @@ check(struct access *a, const char *credential, bool full, struct principal *out
         return key_check(a, credential, out, e);
     if (strncmp(credential, TOKEN_PREFIX, sizeof TOKEN_PREFIX - 1) == 0)
         return token_check(a, credential, full, out, e);
+    if (a->settings->issuers.n > 0 && jwt_is(credential))
+        return full ? -EAGAIN
+                    : issuers_prove(&a->issuers, &a->settings->issuers, credential,
+                                    access_now_ms(a), out, e);
     return unknown(e);
 }
 

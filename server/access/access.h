@@ -2,7 +2,8 @@
 // Credentials: who a call comes from if its metadata says so.
 //
 //   dispatch.c: metadata "authorization: Bearer TEXT" --> access_check() --> keys.c: "stk_..." and "e2b_...", API keys
-//                                                              |        '--> tokens.c: "stkt_...", capability tokens
+//                                                              |        |--> tokens.c: "stkt_...", capability tokens
+//                                                              |        '--> issuers.c: JSON Web Tokens, only to be exchanged
 //                                                              '--> refused: counted, logged, limited per peer
 //
 // What is checked is in memory; the database (server/state) is read at the start and written when something changes. Loop thread
@@ -13,6 +14,7 @@
 #include <stdint.h>
 
 #include "proto/err.h"
+#include "issuers.h"
 #include "server/rpc/principal.h"
 
 struct access;
@@ -24,6 +26,7 @@ struct access_settings {
     // Refused credentials of one peer; further ones are refused without a look.
     uint32_t failures_per_minute;
     struct principal_map principals;
+    struct issuer_settings issuers; // of JSON Web Tokens
 };
 
 void access_settings_default(struct access_settings *s);
@@ -35,7 +38,7 @@ int access_new(struct state *state, const struct access_settings *settings, stru
 void access_free(struct access *a);
 
 // dispatch_credentials: `access` is the struct access. UNAUTHENTICATED with the reason CREDENTIAL_UNKNOWN (also of a key that never
-// existed), CREDENTIAL_EXPIRED, CREDENTIAL_REVOKED, or TOKEN_* for what is wrong with a token; RESOURCE_EXHAUSTED with CREDENTIAL_FAILURES and a time to wait: this peer had
+// existed), CREDENTIAL_EXPIRED, CREDENTIAL_REVOKED, or TOKEN_* or JWT_* for what is wrong with a token; RESOURCE_EXHAUSTED with CREDENTIAL_FAILURES and a time to wait: this peer had
 // too many of these.
 int access_check(void *access, const struct principal *peer, const char *credential,
                  struct principal *out, struct err *e);

@@ -13,7 +13,6 @@
 
 #include "policy_private.h"
 #include "proto/quantity.h"
-#include "server/base/metrics.h"
 
 #define NS_PER_MS UINT64_C(1000000)
 
@@ -23,13 +22,6 @@ const char *const policy_verdict_name[] = {
     [POLICY_ASK] = "ask",
     [POLICY_DENY] = "deny",
 };
-
-void
-policy_name_metrics(void)
-{
-    for (uint32_t i = 0; i < sizeof policy_verdict_name / sizeof policy_verdict_name[0]; i++)
-        metrics_name_value(METRIC_BY_VERDICT, i, policy_verdict_name[i]);
-}
 
 // What is collected of the layers, beside the decision.
 struct collected {
@@ -158,7 +150,12 @@ ask_layer(const struct policy_layer *l, uint32_t method, struct policy_work *w,
           struct collected *of, struct policy_step *step)
 {
     const struct deed *d = w->call->deed;
-    *step = (struct policy_step){.layer = l->m->name, .kind = l->kind, .rule = "", .reason = ""};
+    *step = (struct policy_step){.layer = l->m->name,
+                                 .kind = l->kind,
+                                 .rule = "",
+                                 .reason = "",
+                                 .file = l->file,
+                                 .line = l->line};
     for (size_t i = 0; i < (d->commands_n > 0 ? d->commands_n : 1) && !w->spent; i++) {
         policy_work_command(w, d->commands_n > 0 ? &d->commands[i] : NULL);
         const struct policy_rule *r = first_match(l, method, w);
@@ -169,8 +166,31 @@ ask_layer(const struct policy_layer *l, uint32_t method, struct policy_work *w,
         step->verdict = verdict;
         step->rule = r != NULL ? r->m->id : "";
         step->reason = r != NULL ? r->m->reason : l->m->reason;
+        step->line = r != NULL ? r->line : l->line;
         if (verdict == POLICY_DENY)
             break;
+    }
+}
+
+struct asking {
+    const struct policy *p; // NULL: none
+    policy_step_fn *step;   // NULL: the first denial ends it
+    void *cookie;
+    struct collected *of;
+};
+
+static void
+ask_layers(const struct asking *a, uint32_t method, struct policy_work *w)
+{
+    for (uint32_t i = 0; a->p != NULL && i < a->p->layers_n && !w->spent; i++) {
+        struct policy_step one;
+        if (!applies(&a->p->layers[i], w))
+            continue;
+        if (w->out->verdict == POLICY_DENY && a->step == NULL)
+            break;
+        ask_layer(&a->p->layers[i], method, w, a->of, &one);
+        if (a->step != NULL && !w->spent)
+            a->step(a->cookie, &one);
     }
 }
 
@@ -218,6 +238,9 @@ deny_rate(struct policy_decision *out, const struct policy_rule *r, uint32_t cal
     const bool never = (uint64_t)calls * b->step_ns > b->room_ns;
     out->verdict = POLICY_DENY;
     out->retry_ms = never ? 0 : wait_ns / NS_PER_MS + 1;
+    // Whole seconds are easier to read; RetryInfo has the milliseconds.
+    const uint64_t shown_ms =
+        out->retry_ms > 10000 ? (out->retry_ms + 998) / 1000 * 1000 : out->retry_ms;
     (void)snprintf(out->rule, sizeof out->rule, "%s", r->name);
     (void)snprintf(out->allowed, sizeof out->allowed, "%llu calls in %s, %llu at once",
                    (unsigned long long)b->calls,
@@ -228,7 +251,7 @@ deny_rate(struct policy_decision *out, const struct policy_rule *r, uint32_t cal
     else
         (void)snprintf(out->reason, sizeof out->reason,
                        "too many calls; the next may come in %s%s%.180s",
-                       quantity_write(out->retry_ms, quantity_time_ms, wait),
+                       quantity_write(shown_ms, quantity_time_ms, wait),
                        r->m->reason[0] != '\0' ? ": " : "", r->m->reason);
 }
 
@@ -260,20 +283,13 @@ policy_decide(const struct policy *p, const struct policy_call *c, policy_step_f
     memset(out, 0, offsetof(struct policy_decision, ask));
     out->most = (struct limits){0};
     out->fill = out->hits_n = 0;
-    const uint32_t method = p != NULL ? policy_method(c->deed->method) : POLICY_METHODS_MAX;
-    if (p == NULL || method == POLICY_METHODS_MAX)
+    const bool asked = p != NULL || c->request != NULL;
+    const uint32_t method = asked ? policy_method(c->deed->method) : POLICY_METHODS_MAX;
+    if (method == POLICY_METHODS_MAX)
         return;
     policy_work_begin(&w, c, out);
-    for (uint32_t i = 0; i < p->layers_n && !w.spent; i++) {
-        struct policy_step one;
-        if (!applies(&p->layers[i], &w))
-            continue;
-        ask_layer(&p->layers[i], method, &w, &of, &one);
-        if (step != NULL && !w.spent)
-            step(cookie, &one);
-        if (out->verdict == POLICY_DENY && step == NULL)
-            break;
-    }
+    ask_layers(&(struct asking){p, step, cookie, &of}, method, &w);
+    ask_layers(&(struct asking){c->request, step, cookie, &of}, method, &w);
     if (w.spent)
         deny_size(out);
     policy_work_end(&w);

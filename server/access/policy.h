@@ -5,7 +5,7 @@
 //                                            +--policy_decide()--> struct policy_decision --policy_count()--> the call goes on
 //   api/authority.c --struct policy_call-----+
 //
-// A policy is immutable, so a reload replaces it as a whole. Layers are asked in the order host, tenant, template; inside of a layer
+// A policy is immutable, so a reload replaces it as a whole. Layers are asked in the order host, tenant, template, request; inside of a layer
 // the first rule that matches decides, and the strictest layer counts. Deciding changes nothing: what a rate or a history counts is
 // written by policy_count() when the call goes on. Loop thread only, except for reading and deciding without counts.
 #pragma once
@@ -18,6 +18,7 @@
 #include "server/sandbox/limits.h"
 #include "caveats.h"
 #include "stockade/v1/policy.pb-c.h"
+#include "stockade/v1/policy_service.pb-c.h"
 
 enum {
     POLICY_RULES_MAX = 4096, // of all layers
@@ -25,6 +26,7 @@ enum {
     POLICY_FILES_MAX = 64,
     POLICY_FILE_MAX = 1024 * 1024,
     POLICY_BYTES_MAX = 3 * 1024 * 1024, // of all files
+    POLICY_REQUEST_RULES_MAX = 32,      // it is read for each call
     POLICY_ASKS_MAX = 8,
     POLICY_HITS_MAX = 64,
     POLICY_DIGEST = 32,
@@ -38,6 +40,14 @@ struct policy_counts;
 
 // Reads files and runs the tests of their rules. The files are copied. INVALID_ARGUMENT names file, line and column.
 int policy_read(const Stockade__V1__PolicyFiles *files, struct policy **out, struct err *e);
+
+// The same without running the tests.
+int policy_read_untested(const Stockade__V1__PolicyFiles *files, struct policy **out,
+                         struct err *e);
+
+// Reads the policy of one request: its layer alone, as the text of a PolicyInline. It narrows what the others allow, and counts nothing:
+// rates and histories are refused. INVALID_ARGUMENT names line and column.
+int policy_read_request(const char *text, struct policy **out, struct err *e);
 
 // Accepts NULL.
 void policy_free(struct policy *p);
@@ -54,8 +64,31 @@ void policy_view(const struct policy *p, struct policy_view *out);
 // Whether it may have anything against a call. Accepts NULL.
 bool policy_has_layers(const struct policy *p);
 
-// Names the verdicts for the metrics, once.
-void policy_name_metrics(void);
+// A layer as it is written, in the order in which they are asked; i from 0 until false. Borrowed. Accepts NULL.
+struct policy_layer_view {
+    const char *kind, *file;
+    uint32_t line;
+    const Stockade__V1__PolicyLayer *m;
+};
+bool policy_layer_at(const struct policy *p, uint32_t i, struct policy_layer_view *out);
+
+// Where a rule of one is written.
+uint32_t policy_rule_line(const struct policy *p, uint32_t layer, uint32_t rule);
+
+// ---- what differs
+
+struct policy_difference {
+    Stockade__V1__PolicyChange change;
+    const char *layer, *rule; // rule "": the layer itself
+    const char *file;
+    uint32_t line;
+    const ProtobufCMessage *before, *after; // a rule, or a layer with its rules; NULL: none
+};
+typedef void policy_difference_fn(void *cookie, const struct policy_difference *d);
+
+// What has changed from one policy to another. A layer that is new or gone is one difference, with its rules. Accepts NULL. -ENOMEM.
+int policy_diff(const struct policy *before, const struct policy *after, policy_difference_fn *each,
+                void *cookie, struct err *e);
 
 // ---- a call
 
@@ -71,6 +104,7 @@ struct policy_call {
     const char *const *labels;    // of its sandbox
     int64_t now_ms;               // since 1970
     uint64_t now_ns;              // of a clock that never goes back, for rates
+    const struct policy *request; // narrows this call; NULL: nothing
     struct policy_counts *counts; // NULL: before it there were `calls_before`
     uint32_t calls_before;
     // Limits that the request leaves to the template, and could set; bits by enum limit.
@@ -119,14 +153,15 @@ struct policy_decision {
 
 // What one layer decided, for `explain`.
 struct policy_step {
-    const char *layer, *kind; // "host", "tenant" or "template"
+    const char *layer, *kind; // "host", "tenant", "template" or "request"
     const char *rule;         // "": none matched
     enum policy_verdict verdict;
-    const char *reason;
+    const char *reason, *file;
+    uint32_t line; // of the rule, or of the layer
 };
 typedef void policy_step_fn(void *cookie, const struct policy_step *step);
 
-// Decides. p NULL: everything is allowed. step: NULL, or called for each layer that applies; then all are asked, even after one denies.
+// Decides. p NULL: everything is allowed that the request itself allows. step: NULL, or called for each layer that applies; then all are asked, even after one denies.
 void policy_decide(const struct policy *p, const struct policy_call *c, policy_step_fn *step,
                    void *cookie, struct policy_decision *out);
 
@@ -147,7 +182,10 @@ struct policy_words {
     const char *tenant; // if the call names none
     int64_t now_ms;
     policy_step_fn *step;
+    // NULL, or called with what the call is about, before it is decided. A negative result ends it.
+    int (*look)(void *cookie, const struct deed *d, struct err *e);
     void *cookie;
+    const struct policy *request; // NULL: none
 };
 
 // Decides about a call in words. INVALID_ARGUMENT: a method, destination or limit in it is not valid.
@@ -157,6 +195,21 @@ int policy_decide_words(const struct policy *p, const Stockade__V1__PolicyCall *
 // Runs a test. 1: passed, 0: failed, with *out as decided; negative: it is not valid.
 int policy_test(const struct policy *p, const Stockade__V1__PolicyTest *t, int64_t now_ms,
                 struct policy_decision *out, struct err *e);
+
+// A test of a rule that was run.
+struct policy_tested {
+    const char *file;
+    uint32_t line, column; // of the rule
+    const char *rule;      // LAYER/ID
+    size_t number;         // from 1
+    const Stockade__V1__PolicyTest *test;
+    const struct policy_decision *decision;
+    bool passed;
+};
+typedef void policy_tested_fn(void *cookie, const struct policy_tested *t);
+
+// Runs the tests of all rules. each NULL: the first that fails is the error. INVALID_ARGUMENT: a test is not valid.
+int policy_run_tests(const struct policy *p, policy_tested_fn *each, void *cookie, struct err *e);
 
 // ---- waiting for people
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See policy.h: files of policies, from YAML to layers with an index of their rules by method.
+#include <assert.h>
 #include <errno.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -8,19 +9,24 @@
 
 #include "policy_private.h"
 #include "proto/arena.h"
+#include "proto/auto.h"
 #include "proto/config_read.h"
 #include "proto/glob.h"
-#include "proto/now.h"
 #include "proto/yaml_message.h"
 #include "proto/yaml_tree.h"
 
-enum { ARENA_MAX = 64 * 1024 * 1024 };
+enum {
+    ARENA_MAX = 64 * 1024 * 1024,
+    REQUEST_ARENA_MAX = 2 * 1024 * 1024,
+    LAYER_NAME_MAX = 40,
+};
 
 // A layer of a file, before the layers of all files are sorted.
 struct found {
     const Stockade__V1__PolicyLayer *m;
     struct yaml_node *node;
     const char *file;
+    bool is_inline;
 };
 
 struct reading {
@@ -47,15 +53,18 @@ find(struct yaml_node *n, const char *key)
 }
 
 static int
-add_layer(struct reading *r, const char *file, const Stockade__V1__PolicyLayer *m,
-          struct yaml_node *node)
+add_layer(struct reading *r, const struct found *from)
 {
-    const struct config_reader f = {file, r->e};
+    const struct config_reader f = {from->file, r->e};
+    const Stockade__V1__PolicyLayer *m = from->m;
+    struct yaml_node *node = from->node;
     struct policy *p = r->p;
-    for (uint32_t i = 0; i < p->layers_n; i++)
-        if (r->found[i].m != NULL && strcmp(r->found[i].m->name, m->name) == 0)
+    for (uint32_t i = 0; i < p->layers_n; i++) {
+        assert(r->found[i].m != NULL);
+        if (strcmp(r->found[i].m->name, m->name) == 0)
             return config_fail(&f, find(node, "name"), "%s is a layer of %s already", m->name,
                                r->found[i].file);
+    }
     if (p->layers_n == POLICY_LAYERS_MAX)
         return config_fail(&f, node, "more than %d layers", POLICY_LAYERS_MAX);
     if (p->rules_n + m->n_rules > POLICY_RULES_MAX)
@@ -63,8 +72,54 @@ add_layer(struct reading *r, const char *file, const Stockade__V1__PolicyLayer *
     if (m->otherwise > STOCKADE__V1__POLICY_VERDICT__POLICY_VERDICT_DENY)
         return config_fail(&f, find(node, "otherwise"), "must be allow or deny");
     p->rules_n += (uint32_t)m->n_rules;
-    r->found[p->layers_n++] = (struct found){m, node, file};
+    r->found[p->layers_n++] = *from;
     return 0;
+}
+
+// The policy of a template, as a layer.
+static int
+add_inline(struct reading *r, const char *file, const char *template, struct yaml_node *node)
+{
+    ProtobufCMessage *m = NULL;
+    char name[LAYER_NAME_MAX + 1];
+    struct arena *a = r->p->arena;
+    int rc = yaml_message(file, node, &stockade__v1__policy_inline__descriptor, a, &m, r->e);
+    if (rc < 0)
+        return rc;
+    const Stockade__V1__PolicyInline *from = (const Stockade__V1__PolicyInline *)m;
+    Stockade__V1__PolicyLayer *l = arena_alloc(a, sizeof *l);
+    const char **templates = arena_alloc(a, sizeof *templates);
+    (void)snprintf(name, sizeof name, "template.%.*s", LAYER_NAME_MAX - 9, template);
+    const char *kept = arena_copy(a, name, strlen(name));
+    if (l == NULL || templates == NULL || kept == NULL)
+        return no_memory(r->e);
+    stockade__v1__policy_layer__init(l);
+    templates[0] = template;
+    l->name = kept;
+    l->templates = templates;
+    l->n_templates = 1;
+    l->otherwise = from->otherwise;
+    l->reason = from->reason;
+    l->rules = from->rules;
+    l->n_rules = from->n_rules;
+    return add_layer(r, &(struct found){l, node, file, true});
+}
+
+// A configuration has passed its own checks: here only `policy` of its templates matters. A name has no '*' in it.
+static int
+read_configuration(struct reading *r, const char *file, struct yaml_node *root)
+{
+    struct yaml_node *all = root->kind == YAML_MAP ? find(root, "templates") : root;
+    int rc = 0;
+    if (all == root || all->kind != YAML_LIST)
+        return 0;
+    for (struct yaml_node *t = all->child; t != NULL && rc == 0; t = t->next) {
+        struct yaml_node *name = t->kind == YAML_MAP ? find(t, "name") : t;
+        struct yaml_node *policy = t->kind == YAML_MAP ? find(t, "policy") : t;
+        if (name != t && policy != t && name->kind == YAML_TEXT)
+            rc = add_inline(r, file, name->text, policy);
+    }
+    return rc;
 }
 
 static int
@@ -79,14 +134,16 @@ read_file(struct reading *r, const Stockade__V1__PolicyFile *file, struct yaml *
     int rc = yaml_tree_read(file->name, file->text, n, false, tree, &root, r->e);
     if (rc < 0 || root == NULL || (root->kind == YAML_TEXT && root->text[0] == '\0'))
         return rc;
+    if (file->configuration)
+        return read_configuration(r, file->name, root);
     rc = yaml_message(file->name, root, &stockade__v1__policy_document__descriptor, r->p->arena, &m,
                       r->e);
     if (rc < 0 || m == NULL)
         return rc;
     const Stockade__V1__PolicyDocument *d = (const Stockade__V1__PolicyDocument *)m;
     node = find(root, "layers")->child;
-    for (size_t i = 0; i < d->n_layers && rc == 0; i++, node = node->next)
-        rc = add_layer(r, file->name, d->layers[i], node);
+    for (size_t i = 0; i < d->n_layers && node != NULL && rc == 0; i++, node = node->next)
+        rc = add_layer(r, &(struct found){d->layers[i], node, file->name, false});
     return rc;
 }
 
@@ -110,6 +167,7 @@ copy_files(struct policy *p, const Stockade__V1__PolicyFiles *files, struct err 
         stockade__v1__policy_file__init(to);
         to->name = arena_copy(p->arena, from->name, strlen(from->name));
         to->text = arena_copy(p->arena, from->text, n);
+        to->configuration = from->configuration;
         if (to->name == NULL || to->text == NULL)
             return no_memory(e);
         p->files.files[p->files.n_files++] = to;
@@ -117,17 +175,33 @@ copy_files(struct policy *p, const Stockade__V1__PolicyFiles *files, struct err 
     return p->files.files != NULL ? 0 : no_memory(e);
 }
 
-static void
-make_digest(struct policy *p)
+// Of a configuration only its policies count, which have layers of their own.
+static int
+make_digest(struct policy *p, struct err *e)
 {
     crypto_generichash_state state;
     (void)crypto_generichash_init(&state, NULL, 0, sizeof p->digest);
+    for (uint32_t i = 0; i < p->layers_n; i++) {
+        const Stockade__V1__PolicyLayer *m = p->layers[i].m;
+        const size_t n = stockade__v1__policy_layer__get_packed_size(m);
+        if (!p->layers[i].is_inline)
+            continue;
+        uint8_t *auto_free bytes = malloc(n + 1);
+        if (bytes == NULL)
+            return no_memory(e);
+        (void)stockade__v1__policy_layer__pack(m, bytes);
+        // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): auto_free
+        (void)crypto_generichash_update(&state, bytes, n);
+    }
     for (size_t i = 0; i < p->files.n_files; i++) {
         const Stockade__V1__PolicyFile *f = p->files.files[i];
+        if (f->configuration)
+            continue;
         (void)crypto_generichash_update(&state, (const uint8_t *)f->name, strlen(f->name) + 1);
         (void)crypto_generichash_update(&state, (const uint8_t *)f->text, strlen(f->text) + 1);
     }
     (void)crypto_generichash_final(&state, p->digest, sizeof p->digest);
+    return 0;
 }
 
 // ---- the index
@@ -218,6 +292,9 @@ make_layer(struct reading *r, const struct found *from, struct policy_layer *l)
     struct yaml_node *node = find(from->node, "rules")->child;
     int rc = 0;
     l->m = m;
+    l->file = from->file;
+    l->line = from->node->line;
+    l->is_inline = from->is_inline;
     l->kind = m->n_templates > 0 ? "template" : m->n_tenants > 0 ? "tenant" : "host";
     l->otherwise = m->otherwise == STOCKADE__V1__POLICY_VERDICT__POLICY_VERDICT_DENY ? POLICY_DENY
                                                                                      : POLICY_ALLOW;
@@ -236,6 +313,7 @@ make_layer(struct reading *r, const struct found *from, struct policy_layer *l)
 static unsigned
 order_of(const Stockade__V1__PolicyLayer *m)
 {
+    assert(m != NULL);
     return m->n_templates > 0 ? 2 : m->n_tenants > 0 ? 1 : 0;
 }
 
@@ -257,44 +335,10 @@ make_layers(struct reading *r)
     return rc;
 }
 
-// ---- tests
-
-static int
-fail_test(const struct policy_rule *r, size_t i, const struct policy_decision *d, struct err *e)
-{
-    const Stockade__V1__PolicyTest *t = r->m->tests[i];
-    return err_set(
-        e, ERR_INVALID_ARGUMENT,
-        "rule %s: test %zu%s%.100s%s fails: it expects %s%s%s, but the decision is %s%s%s%s",
-        r->name, i + 1, t->name[0] != '\0' ? " (" : "", t->name, t->name[0] != '\0' ? ")" : "",
-        policy_word_of(t->expect), t->rule[0] != '\0' ? " by " : "", t->rule,
-        policy_verdict_name[d->verdict], d->rule[0] != '\0' ? " by " : "", d->rule,
-        d->verdict == POLICY_DENY && d->rule[0] == '\0' ? d->reason : "");
-}
-
-static int
-run_tests(struct policy *p, struct err *e)
-{
-    static struct policy_decision d;
-    for (uint32_t l = 0; l < p->layers_n; l++)
-        for (uint32_t i = 0; i < p->layers[l].rules_n; i++) {
-            const struct policy_rule *r = &p->layers[l].rules[i];
-            for (size_t k = 0; k < r->m->n_tests; k++) {
-                int rc = policy_test(p, r->m->tests[k], now_wall_ms(), &d, e);
-                p->tests_n++;
-                if (rc < 0)
-                    return err_wrap(e, "rule %s: test %zu", r->name, k + 1);
-                if (rc == 0)
-                    return fail_test(r, k, &d, e);
-            }
-        }
-    return 0;
-}
-
 // ---- all
 
 int
-policy_read(const Stockade__V1__PolicyFiles *files, struct policy **out, struct err *e)
+policy_read_untested(const Stockade__V1__PolicyFiles *files, struct policy **out, struct err *e)
 {
     static struct reading r;
     struct policy *p = calloc(1, sizeof *p);
@@ -308,15 +352,110 @@ policy_read(const Stockade__V1__PolicyFiles *files, struct policy **out, struct 
         rc = read_file(&r, p->files.files[i], &p->tree[i]);
     if (rc == 0)
         rc = make_layers(&r);
-    if (rc == 0)
-        rc = run_tests(p, e);
     if (rc < 0) {
         policy_free(p);
         return rc;
     }
-    make_digest(p);
-    *out = p;
+    for (uint32_t l = 0; l < p->layers_n; l++)
+        for (uint32_t i = 0; i < p->layers[l].rules_n; i++)
+            p->tests_n += (uint32_t)p->layers[l].rules[i].m->n_tests;
+    rc = make_digest(p, e);
+    if (rc < 0)
+        policy_free(p);
+    else
+        *out = p;
+    return rc;
+}
+
+// ---- the policy of a request
+
+static int
+check_request(const Stockade__V1__PolicyInline *m, struct err *e)
+{
+    if (m->n_rules > POLICY_REQUEST_RULES_MAX)
+        return err_set(e, ERR_INVALID_ARGUMENT,
+                       "policy: the policy of a request has at most %d rules",
+                       POLICY_REQUEST_RULES_MAX);
+    for (size_t i = 0; i < m->n_rules; i++) {
+        const Stockade__V1__PolicyRule *r = m->rules[i];
+        if ((r->match != NULL && r->match->history != NULL) ||
+            (r->limit != NULL && r->limit->rate != NULL))
+            return err_set(e, ERR_INVALID_ARGUMENT,
+                           "policy: rule %s: the policy of a request has no rate and no history",
+                           r->id);
+    }
     return 0;
+}
+
+static int
+read_request(struct reading *r, const char *text)
+{
+    static const char file[] = "policy";
+    struct policy *p = r->p;
+    struct yaml_node *root = NULL;
+    ProtobufCMessage *m = NULL;
+    int rc = yaml_tree_read(file, text, strlen(text), true, &p->request, &root, r->e);
+    if (rc < 0)
+        return rc;
+    if (root == NULL)
+        return err_set(r->e, ERR_INVALID_ARGUMENT, "policy: it is empty");
+    rc = yaml_message(file, root, &stockade__v1__policy_inline__descriptor, p->arena, &m, r->e);
+    if (rc < 0)
+        return rc;
+    const Stockade__V1__PolicyInline *from = (const Stockade__V1__PolicyInline *)m;
+    Stockade__V1__PolicyLayer *l = arena_alloc(p->arena, sizeof *l);
+    if (l == NULL)
+        return no_memory(r->e);
+    stockade__v1__policy_layer__init(l);
+    l->name = "request";
+    l->otherwise = from->otherwise;
+    l->reason = from->reason;
+    l->rules = from->rules;
+    l->n_rules = from->n_rules;
+    rc = check_request(from, r->e);
+    if (rc == 0)
+        rc = add_layer(r, &(struct found){l, root, file, true});
+    if (rc == 0)
+        rc = make_layers(r);
+    if (rc == 0)
+        p->layers[0].kind = "request";
+    return rc;
+}
+
+int
+policy_read_request(const char *text, struct policy **out, struct err *e)
+{
+    static struct reading r;
+    struct policy *p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return no_memory(e);
+    r = (struct reading){.p = p, .e = e};
+    p->arena = arena_new(REQUEST_ARENA_MAX);
+    p->files = (Stockade__V1__PolicyFiles)STOCKADE__V1__POLICY_FILES__INIT;
+    int rc = p->arena != NULL ? read_request(&r, text) : no_memory(e);
+    if (rc == 0)
+        rc = policy_run_tests(p, NULL, NULL, e);
+    if (rc < 0)
+        policy_free(p);
+    else
+        *out = p;
+    return rc;
+}
+
+// ---- all, with their tests
+
+int
+policy_read(const Stockade__V1__PolicyFiles *files, struct policy **out, struct err *e)
+{
+    struct policy *p = NULL;
+    int r = policy_read_untested(files, &p, e);
+    if (r == 0)
+        r = policy_run_tests(p, NULL, NULL, e);
+    if (r < 0)
+        policy_free(p);
+    else
+        *out = p;
+    return r;
 }
 
 void
@@ -329,6 +468,7 @@ policy_free(struct policy *p)
             network_unref(p->layers[l].rules[i].destinations);
     for (size_t i = 0; i < POLICY_FILES_MAX; i++)
         yaml_tree_free(p->tree[i]);
+    yaml_tree_free(p->request);
     arena_free(p->arena);
     free(p);
 }
@@ -348,4 +488,20 @@ policy_view(const struct policy *p, struct policy_view *out)
         return;
     *out = (struct policy_view){&p->files, p->layers_n, p->rules_n, p->tests_n, {0}};
     memcpy(out->digest, p->digest, sizeof out->digest);
+}
+
+bool
+policy_layer_at(const struct policy *p, uint32_t i, struct policy_layer_view *out)
+{
+    if (p == NULL || i >= p->layers_n)
+        return false;
+    const struct policy_layer *l = &p->layers[i];
+    *out = (struct policy_layer_view){l->kind, l->file, l->line, l->m};
+    return true;
+}
+
+uint32_t
+policy_rule_line(const struct policy *p, uint32_t layer, uint32_t rule)
+{
+    return p->layers[layer].rules[rule].line;
 }

@@ -27,6 +27,7 @@ struct policy_rule {
     const Stockade__V1__PolicyRule *m;
     const Stockade__V1__PolicyMatch *match; // never NULL
     char name[POLICY_RULE_NAME];            // LAYER/ID
+    uint32_t line, column;
     enum policy_verdict verdict;
     size_t commands_n;
     struct policy_command *commands;
@@ -47,7 +48,9 @@ struct policy_candidate {
 
 struct policy_layer {
     const Stockade__V1__PolicyLayer *m;
-    const char *kind;
+    const char *kind, *file;
+    uint32_t line;
+    bool is_inline; // written with a template
     enum policy_verdict otherwise;
     uint32_t rules_n;
     struct policy_rule *rules;
@@ -63,6 +66,7 @@ struct policy {
     uint32_t layers_n, rules_n, tests_n;
     struct policy_layer *layers; // host, tenant, template
     uint8_t digest[POLICY_DIGEST];
+    struct yaml *request; // the tree of policy_read_request(); owned
 };
 
 // What is being decided.

@@ -381,6 +381,8 @@ policy_make_rule(const struct config_reader *file, struct arena *a, const char *
     out->m = m;
     out->match = m->match != NULL ? m->match : &every;
     out->timeout_ms = 600000;
+    out->line = n->line;
+    out->column = n->column;
     (void)snprintf(out->name, sizeof out->name, "%s/%s", layer, m->id);
     int r = read_match(file, a, child(n, "match"), out);
     return r == 0 ? read_verdict(file, n, out) : r;

@@ -54,6 +54,7 @@ of_rule(const struct policy_rule *r, struct list *l, struct policy_decision *out
 {
     const Stockade__V1__PolicyMatch *m = r->match;
     const char *field = "";
+    char period[QUANTITY_TEXT];
     if (m->n_commands > 0) {
         add_words(l, "commands other than", m->n_commands, m->commands);
         field = "command.args";
@@ -78,12 +79,19 @@ of_rule(const struct policy_rule *r, struct list *l, struct policy_decision *out
     } else if (r->days != 0) {
         add(l, "the same at other times (UTC)");
     } else if (r->history.step_ns != 0) {
-        add(l, "fewer calls");
+        add(l, "at most %llu calls in %s", (unsigned long long)r->history.calls,
+            quantity_write(r->history.period_ms, quantity_time_ms, period));
     } else if (m->n_methods > 0) {
         add_words(l, "methods other than", m->n_methods, m->methods);
     } else {
         add(l, "no call of this caller");
     }
+    // Beside what was named: the same call, later or less often.
+    if (r->days != 0 && strstr(l->text, "at other times") == NULL)
+        add(l, "; or the same at other times (UTC)");
+    if (r->history.step_ns != 0 && strstr(l->text, "calls in") == NULL)
+        add(l, "; or at most %llu calls in %s", (unsigned long long)r->history.calls,
+            quantity_write(r->history.period_ms, quantity_time_ms, period));
     (void)snprintf(out->field, sizeof out->field, "%s", field);
 }
 

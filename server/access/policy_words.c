@@ -88,6 +88,7 @@ make_call(const Stockade__V1__PolicyCall *m, const struct policy_words *by, stru
                                    .labels_n = m->n_labels,
                                    .labels = (const char *const *)m->labels,
                                    .now_ms = by->now_ms,
+                                   .request = by->request,
                                    .calls_before = m->calls_before};
     int r = check_method(w->deed.method, e);
     if (r == 0)
@@ -109,9 +110,11 @@ policy_decide_words(const struct policy *p, const Stockade__V1__PolicyCall *m,
     if (r < 0)
         return err_wrap(e, "destinations[%zu]", wrong);
     w.deed.network = network;
-    policy_decide(p, &w.call, by->step, by->cookie, out);
+    r = by->look != NULL ? by->look(by->cookie, &w.deed, e) : 0;
+    if (r == 0)
+        policy_decide(p, &w.call, by->step, by->cookie, out);
     network_unref(network);
-    return 0;
+    return r;
 }
 
 int

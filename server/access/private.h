@@ -11,6 +11,7 @@
 enum { ACCESS_BUCKETS = 4096, ACCESS_HASH_BYTES = 32 };
 
 struct api_key;
+struct issuers;
 struct tokens;
 
 struct access {
@@ -24,7 +25,8 @@ struct access {
     struct api_key *by_hash[ACCESS_BUCKETS];
     uint32_t keys_n; // that are not revoked, and those being made
     uint64_t order;
-    struct tokens *tokens; // tokens.c; owned
+    struct tokens *tokens;   // tokens.c; owned
+    struct issuers *issuers; // issuers.c; owned; NULL: not used yet
     // ---- policy.h
     struct policy_counts *counts; // owned
     struct policy_asker asker;

@@ -8,6 +8,7 @@
 #include "private.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
+#include "server/policy/network.h"
 #include "server/sandbox/sandbox.h"
 #include "server/base/server.h"
 
@@ -27,6 +28,14 @@ block_of(const struct act *one)
     return b != NULL && b->generation == one->generation ? b : NULL;
 }
 
+static bool *
+pending_of(struct anomaly_block *b, enum response what)
+{
+    if (what == RESPONSE_DENY_NETWORK)
+        return &b->denying;
+    return what == RESPONSE_PAUSE ? &b->pausing : &b->throttling;
+}
+
 static void
 on_done(void *cookie, struct sandbox *s, const struct err *e)
 {
@@ -40,7 +49,7 @@ on_done(void *cookie, struct sandbox *s, const struct err *e)
     (void)s;
     if (b != NULL) {
         b->throttled = b->throttled || throttled;
-        *(one->what == RESPONSE_PAUSE ? &b->pausing : &b->throttling) = false;
+        *pending_of(b, one->what) = false;
     }
     free(one);
 }
@@ -53,6 +62,18 @@ throttle(struct act *one, struct sandbox *s, struct err *e)
     uint64_t least = limit_table[LIMIT_CPU_MILLIS].min;
     *cpu = *cpu / throttle_part > least ? *cpu / throttle_part : least;
     return sandbox_limit(s, &limits, &one->waiter, e);
+}
+
+// A policy that allows nothing; of a sandbox whose network is off already there is nothing to deny.
+static int
+deny_network(struct act *one, struct sandbox *s, struct err *e)
+{
+    struct network *none = network_new();
+    if (none == NULL)
+        return err_sys(e, ENOMEM, "deny the network");
+    const int r = sandbox_network(s, none, &one->waiter, e);
+    network_unref(none);
+    return r;
 }
 
 // Removes the whole sandbox, not only the job, because an attack may have left other processes behind.
@@ -68,17 +89,19 @@ kill_it(const struct anomaly_block *b, struct sandbox *s)
 static bool
 is_done(const struct anomaly_block *b, const struct sandbox *s, enum response what)
 {
+    if (what == RESPONSE_DENY_NETWORK)
+        return b->denying || s->net.in_force == NULL || !network_leads_out(s->net.in_force);
     if (what == RESPONSE_THROTTLE)
         return b->throttled || b->throttling;
     return what == RESPONSE_PAUSE && (b->pausing || s->state == SANDBOX_PAUSED);
 }
 
-// Pause or throttle: requests it from the spawner.
+// Pause, throttle or deny the network: requests it from the spawner.
 static void
 ask(struct anomaly_block *b, struct sandbox *s, enum response what)
 {
     struct err e;
-    bool *asked = what == RESPONSE_PAUSE ? &b->pausing : &b->throttling;
+    bool *asked = pending_of(b, what);
     struct act *one = calloc(1, sizeof *one);
     if (one == NULL) {
         (void)err_sys(&e, ENOMEM, "%s sandbox %s", finding_response_name(what), b->sandbox_id);
@@ -91,9 +114,15 @@ ask(struct anomaly_block *b, struct sandbox *s, enum response what)
     one->waiter.done = on_done;
     one->waiter.cookie = one;
     *asked = true;
-    int r = what == RESPONSE_PAUSE ? sandbox_pause(s, &one->waiter, &e) : throttle(one, s, &e);
+    int r = what == RESPONSE_PAUSE          ? sandbox_pause(s, &one->waiter, &e)
+            : what == RESPONSE_DENY_NETWORK ? deny_network(one, s, &e)
+                                            : throttle(one, s, &e);
     if (r == 0)
         return;
+    if (r > 0) {
+        on_done(one, s, NULL);
+        return;
+    }
     metrics_add_by(METRIC_RESPONSES_FAILED, what, 0, 1);
     log_err(LOG_WARNING, "anomaly-response", &e);
     *asked = false;
@@ -130,8 +159,14 @@ anomaly_act(struct anomaly *a)
     while (!list_empty(&a->acting)) {
         struct anomaly_block *b = list_entry(a->acting.next, struct anomaly_block, acting);
         enum response what = b->act;
+        const bool deny = b->deny_network;
         list_remove(&b->acting);
         b->act = 0;
-        act_on(b, what);
+        b->deny_network = false;
+        // First: a sandbox that is removed has no network to deny.
+        if (deny)
+            act_on(b, RESPONSE_DENY_NETWORK);
+        if (what != 0)
+            act_on(b, what);
     }
 }

@@ -156,10 +156,12 @@ ask_for(struct anomaly_block *b, const struct finding *f)
 {
     if (f->response < RESPONSE_THROTTLE)
         return;
-    if (f->response > b->act) {
+    const bool deny = f->response == RESPONSE_DENY_NETWORK;
+    if (deny ? b->act == 0 : f->response > b->act)
         (void)snprintf(b->why, sizeof b->why, "rule %s: %s", f->rule, f->text);
+    b->deny_network = b->deny_network || deny;
+    if (!deny && f->response > b->act)
         b->act = f->response;
-    }
     list_remove(&b->acting);
     list_append(&b->all->acting, &b->acting);
 }
@@ -192,23 +194,13 @@ fill_labels(const struct sandbox_spec *spec, struct finding *f)
     }
 }
 
+// What the rule does not say: when and where.
 static void
-fill_finding(const struct anomaly_block *b, struct finding *f, enum anomaly_rule rule, double score,
-             const char *text)
+fill_place(const struct anomaly_block *b, struct finding *f, const struct job *j)
 {
     const struct anomaly *a = b->all;
-    const struct anomaly_policy *p = &b->box.policy->rule[rule];
-    const struct job *j = job_of(a, &b->box);
-    *f = (struct finding){
-        .time_ns = real_time_of(a->event_ns),
-        .event_ns = a->event_ns,
-        .rule = anomaly_rule_table[rule].name,
-        .severity = (enum severity)p->severity,
-        .response = (enum response)p->response,
-        .score = score,
-        .threshold = (double)p->threshold,
-    };
-    (void)snprintf(f->text, sizeof f->text, "%s", text);
+    f->time_ns = real_time_of(a->event_ns);
+    f->event_ns = a->event_ns;
     (void)snprintf(f->sandbox_name, sizeof f->sandbox_name, "%s", a->sandbox->spec.name);
     fill_labels(&a->sandbox->spec, f);
     f->pid = a->pid;
@@ -223,13 +215,13 @@ fill_finding(const struct anomaly_block *b, struct finding *f, enum anomaly_rule
     }
 }
 
-static void
-on_raise(void *cookie, enum box_voice voice, enum anomaly_rule rule, double score, const char *text)
+void
+anomaly_give(struct anomaly_block *b, enum box_voice voice, uint32_t rule, struct finding *of,
+             struct job *j)
 {
-    struct anomaly_block *b = cookie;
     struct anomaly *a = b->all;
-    struct finding f;
-    fill_finding(b, &f, rule, score, text);
+    struct finding f = *of;
+    fill_place(b, &f, j);
     if (voice != BOX_ANSWER)
         metrics_add_by(voice == BOX_REPORT ? METRIC_FINDINGS : METRIC_FINDINGS_WITHHELD, rule, 0,
                        1);
@@ -242,10 +234,26 @@ on_raise(void *cookie, enum box_voice voice, enum anomaly_rule rule, double scor
                         f.sandbox_id, f.text);
     }
     if (voice != BOX_ANSWER)
-        telemetry_finding(a->srv->telemetry, &f, a->sandbox, job_of(a, &b->box));
+        telemetry_finding(a->srv->telemetry, &f, a->sandbox, j);
     ask_for(b, &f);
     if (!list_empty(&a->acting) || !list_empty(&a->waiters))
         anomaly_soon(a);
+}
+
+static void
+on_raise(void *cookie, enum box_voice voice, enum anomaly_rule rule, double score, const char *text)
+{
+    struct anomaly_block *b = cookie;
+    const struct anomaly_policy *p = &b->box.policy->rule[rule];
+    struct finding f = {
+        .severity = (enum severity)p->severity,
+        .response = (enum response)p->response,
+        .score = score,
+        .threshold = (double)p->threshold,
+    };
+    (void)snprintf(f.rule, sizeof f.rule, "%s", anomaly_rule_table[rule].name);
+    (void)snprintf(f.text, sizeof f.text, "%s", text);
+    anomaly_give(b, voice, rule, &f, job_of(b->all, &b->box));
 }
 
 // ---- input
@@ -261,9 +269,8 @@ block_free(struct anomaly *a, uint32_t slot)
     a->block[slot] = NULL;
 }
 
-// NULL: out of memory, or the sandbox has no owner.
-static struct anomaly_block *
-block_of(struct anomaly *a, struct sandbox *s)
+struct anomaly_block *
+anomaly_block_of(struct anomaly *a, struct sandbox *s)
 {
     if (!s->live || s->slot >= BPF_SLOTS || s->tenant == NULL)
         return NULL;
@@ -302,7 +309,7 @@ box_job_of(const struct anomaly *a, struct box *box, struct job *j)
 static struct box *
 enter(struct anomaly *a, struct sandbox *s, struct job *j, uint64_t event_ns)
 {
-    struct anomaly_block *b = block_of(a, s);
+    struct anomaly_block *b = anomaly_block_of(a, s);
     a->sandbox = s;
     a->job = j;
     a->event_ns = event_ns;
@@ -438,6 +445,7 @@ static const struct telemetry_detectors detectors = {
     .job_activity = on_job_activity,
     .activity = on_activity,
     .job_settled = on_job_settled,
+    .published = anomaly_written,
 };
 
 struct anomaly *
@@ -449,6 +457,7 @@ anomaly_new(struct server *srv, const struct anomaly_settings *settings, const c
     a->srv = srv;
     for (uint32_t i = 0; i < ANOMALY_RULES; i++)
         metrics_name_value(METRIC_BY_RULE, i, anomaly_rule_table[i].name);
+    metrics_name_value(METRIC_BY_RULE, ANOMALY_RULES, "written");
     a->settings = settings;
     a->state_dir = state_dir;
     list_init(&a->waiters);

@@ -10,6 +10,7 @@
 #include "server/base/idtable.h"
 #include "server/base/list.h"
 
+struct Stockade__V1__Event;
 struct loop_timer;
 
 // The data of one sandbox.
@@ -22,9 +23,14 @@ struct anomaly_block {
     // The strongest requested response that has not begun; 0: none. And its reason.
     struct list acting; // in all->acting
     enum response act;
+    bool deny_network; // requested, and has not begun
     char why[FINDING_TEXT_MAX + 64];
     bool throttled;
-    bool throttling, pausing; // a request to the spawner is pending
+    bool throttling, pausing, denying; // a request to the spawner is pending
+    // Findings of rules that users have written, in this minute.
+    uint64_t minute;
+    uint32_t written_n;
+    uint64_t written[1024 / 64]; // bits: rules that had one
 };
 
 struct anomaly {
@@ -44,7 +50,19 @@ struct anomaly {
     uint64_t event_ns;
     uint32_t pid;
     char comm[64];
+    bool writing; // a finding of a written rule is published: it is not compared itself
 };
+
+// The data of a sandbox. NULL: out of memory, or the sandbox has no owner.
+struct anomaly_block *anomaly_block_of(struct anomaly *a, struct sandbox *s);
+
+// Handles a finding about the subject of the current call, which has what its rule says. rule: for the metrics. j NULL: it is about
+// the whole sandbox.
+void anomaly_give(struct anomaly_block *b, enum box_voice voice, uint32_t rule, struct finding *of,
+                  struct job *j);
+
+// written.c: compares an event with the rules that users have written.
+void anomaly_written(void *anomaly, struct sandbox *s, const struct Stockade__V1__Event *m);
 
 // Schedules the waiting work for after this call.
 void anomaly_soon(struct anomaly *a);

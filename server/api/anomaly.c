@@ -180,10 +180,10 @@ on_cancel(void *cookie, enum call_cancel why)
 
 // An unknown rule has no findings, which looks as if nothing had happened.
 static int
-check_rule(const char *name, struct err *e)
+check_rule(const struct anomaly *a, const char *name, struct err *e)
 {
     char names[sizeof e->text - 128] = "";
-    if (name[0] == '\0' || anomaly_rule_find(name) >= 0)
+    if (name[0] == '\0' || anomaly_rule_find(name) >= 0 || anomaly_has_written(a, name))
         return 0;
     for (size_t i = 0, at = 0; i < ANOMALY_RULES; i++)
         at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i == 0 ? "" : ", ",
@@ -196,7 +196,7 @@ list_findings(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__ListFindingsRequest *m = (const Stockade__V1__ListFindingsRequest *)req;
     struct err e;
-    if (check_rule(m->rule, &e) < 0) {
+    if (check_rule(s->anomaly, m->rule, &e) < 0) {
         call_fail(c, &e);
         return;
     }

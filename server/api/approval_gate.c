@@ -34,8 +34,9 @@ struct gate {
     struct approval_op *op; // in progress; NULL: none
     bool makes;             // it makes an approval, and uses none
     // ---- waiting
-    uint64_t until_ns; // 0: it does not wait
-    char id[ID_TEXT_MAX + 1];
+    uint64_t until_ns;                          // 0: it does not wait
+    char id[ID_TEXT_MAX + 1];                   // of the approval that it waits for
+    char ids[POLICY_ASKS_MAX][ID_TEXT_MAX + 1]; // that it has waited for, for each question
     struct approval_watcher watcher;
     struct loop_timer *timer;
 };
@@ -110,7 +111,9 @@ wait_for(struct gate *g, struct err *e)
     if (g->until_ns <= now || g->s->draining || strcmp(e->reason, "APPROVAL_PENDING") != 0)
         return err_errno(e);
     memcpy(g->id, e->subject, sizeof g->id - 1);
-    g->open->id = g->id;
+    char *own = g->ids[g->open - g->ask];
+    memcpy(own, g->id, sizeof g->id);
+    g->open->id = own;
     const uint64_t left_ms = (g->until_ns - now) / 1000000 + 1;
     if (loop_timer_start(g->s->loop, &g->timer, left_ms, on_wait_end, g) < 0)
         return err_sys(e, ENOMEM, "wait for an approval");

@@ -5,7 +5,8 @@
 //               | refused           | refused     | refused   | refused
 //
 // Nothing is counted before everything that needs no waiting has agreed. While people are asked, token and policies may change: so
-// after their answer the call is decided again, from the start.
+// after their answer the call is decided again, from the start, and what a rule asks that nobody was asked before is asked then.
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,12 +20,21 @@
 #include "server/config/config.h"
 #include "stockade/v1/limits.pb-c.h"
 
+enum { APPROVED_MAX = 32, QUESTION_HASH = 16 };
+
+// The questions that people have agreed to: hashes of rule, approvers and the rest of `ask`.
+struct approved {
+    uint32_t n;
+    uint8_t question[APPROVED_MAX][QUESTION_HASH];
+};
+
 // A call that waits.
 struct waiting {
     struct server *s;
     struct call *call; // NULL: it was cancelled
     const ProtobufCMessage *request;
-    void *asked; // the question; NULL: none
+    void *asked;              // the question; NULL: none
+    struct approved approved; // if people agree now
 };
 
 static void
@@ -88,28 +98,71 @@ fill_limits(struct call *c, const ProtobufCMessage *request, const struct policy
 
 // ---- people
 
-static int decide(struct server *s, struct call *c, const ProtobufCMessage *request, bool approved,
-                  struct err *e);
+static int decide(struct server *s, struct call *c, const ProtobufCMessage *request,
+                  const struct approved *approved, struct err *e);
+
+static void
+hash_question(const struct policy_asked *a, uint8_t out[QUESTION_HASH])
+{
+    uint8_t packed[4096];
+    crypto_generichash_state state;
+    const size_t n = stockade__v1__policy_ask__get_packed_size(a->ask);
+    (void)crypto_generichash_init(&state, NULL, 0, QUESTION_HASH);
+    (void)crypto_generichash_update(&state, (const uint8_t *)a->rule, strlen(a->rule) + 1);
+    if (n <= sizeof packed) // 32 approvers of 95 bytes
+        (void)crypto_generichash_update(&state, packed,
+                                        stockade__v1__policy_ask__pack(a->ask, packed));
+    (void)crypto_generichash_final(&state, out, QUESTION_HASH);
+}
+
+static bool
+is_approved(const struct approved *all, const uint8_t question[QUESTION_HASH])
+{
+    for (uint32_t i = 0; i < all->n; i++)
+        if (memcmp(all->question[i], question, QUESTION_HASH) == 0)
+            return true;
+    return false;
+}
+
+// Leaves what people were not asked yet, and adds that to what they agree to if they agree now. False: the policy has changed too often.
+static bool
+keep_open(struct policy_decision *d, struct approved *all)
+{
+    const uint32_t n = d->asks_n;
+    d->asks_n = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint8_t question[QUESTION_HASH];
+        hash_question(&d->ask[i], question);
+        if (is_approved(all, question))
+            continue;
+        if (all->n == APPROVED_MAX)
+            return false;
+        memcpy(all->question[all->n++], question, QUESTION_HASH);
+        d->ask[d->asks_n++] = d->ask[i];
+    }
+    return true;
+}
 
 static void
 on_answer(void *cookie, const struct err *why)
 {
     struct waiting *w = cookie;
     struct err e;
-    int r = why != NULL ? -1 : decide(w->s, w->call, w->request, true, &e);
+    int r = why != NULL ? -1 : decide(w->s, w->call, w->request, &w->approved, &e);
     if (r <= 0)
         dispatch_decide(w->call, why != NULL ? why : r < 0 ? &e : NULL);
     free(w);
 }
 
-// 1: people were asked.
+// 1: people were asked; 0: they have agreed to all before.
 static int
-ask(struct server *s, struct call *c, const ProtobufCMessage *request, const struct facts *f,
-    const struct policy_decision *d, struct err *e)
+ask(const struct waiting *as, const struct facts *f, struct policy_decision *d, struct err *e)
 {
+    struct server *s = as->s;
+    struct call *c = as->call;
     const struct policy_asker *asker = access_asker(s->access);
     const struct policy_question q = {
-        .decision = d, .call = c, .method = f->deed.method, .request = request};
+        .decision = d, .call = c, .method = f->deed.method, .request = as->request};
     if (asker->ask == NULL) {
         int r =
             err_set(e, ERR_FAILED_PRECONDITION,
@@ -122,7 +175,14 @@ ask(struct server *s, struct call *c, const ProtobufCMessage *request, const str
     struct waiting *w = calloc(1, sizeof *w);
     if (w == NULL)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "decide about the call: out of memory");
-    *w = (struct waiting){.s = s, .call = c, .request = request};
+    *w = *as;
+    const bool fits = keep_open(d, &w->approved);
+    if (!fits || d->asks_n == 0) {
+        free(w);
+        return fits ? 0
+                    : err_set(e, ERR_RESOURCE_EXHAUSTED,
+                              "the policy has asked about the call in %d ways", APPROVED_MAX);
+    }
     int r = asker->ask(asker->cookie, &q, on_answer, w, &w->asked, e);
     if (r > 0)
         call_watch(c, on_cancel, NULL, w);
@@ -152,8 +212,8 @@ use_token(struct server *s, struct call *c, const struct facts *f, struct err *e
 }
 
 static int
-decide_facts(struct server *s, struct call *c, const ProtobufCMessage *request, bool approved,
-             struct facts *f, struct err *e)
+decide_facts(struct server *s, struct call *c, const ProtobufCMessage *request,
+             const struct approved *approved, struct facts *f, struct err *e)
 {
     static struct policy_decision d; // large, and decisions are made one at a time
     int r = call_principal(c)->proof == PROOF_TOKEN
@@ -167,8 +227,8 @@ decide_facts(struct server *s, struct call *c, const ProtobufCMessage *request, 
         metrics_add_by(METRIC_POLICY_DECISIONS, d.verdict, 0, 1);
     if (d.verdict == POLICY_DENY)
         return policy_refuse(&d, f->deed.method, e);
-    if (d.verdict == POLICY_ASK && !approved) {
-        r = ask(s, c, request, f, &d, e);
+    if (d.verdict == POLICY_ASK) {
+        r = ask(&(struct waiting){s, c, request, NULL, *approved}, f, &d, e);
         if (r != 0)
             return r;
     }
@@ -182,14 +242,18 @@ decide_facts(struct server *s, struct call *c, const ProtobufCMessage *request, 
 
 // 0: it may run; 1: the decision takes time; negative: refused.
 static int
-decide(struct server *s, struct call *c, const ProtobufCMessage *request, bool approved,
-       struct err *e)
+decide(struct server *s, struct call *c, const ProtobufCMessage *request,
+       const struct approved *approved, struct err *e)
 {
     const struct facts_of of = {s, call_principal(c), call_tenant(c), call_method_path(c), request};
     struct facts f = {0};
-    if (of.who->proof != PROOF_TOKEN && !policy_has_layers(s->config->policy))
+    if (of.who->proof != PROOF_TOKEN && !policy_has_layers(s->config->policy) &&
+        call_metadata(c, "policy") == NULL)
         return 0;
     int r = facts_gather(&f, &of, e);
+    if (r == 0 && !f.deed.harmless)
+        r = facts_read_policy(c, &f.request, e);
+    f.call.request = f.request;
     if (r == 0)
         r = decide_facts(s, c, request, approved, &f, e);
     facts_clear(&f);
@@ -199,5 +263,6 @@ decide(struct server *s, struct call *c, const ProtobufCMessage *request, bool a
 int
 authority_decide(void *server, struct call *c, const ProtobufCMessage *request, struct err *e)
 {
-    return decide(server, c, request, false, e);
+    static const struct approved none;
+    return decide(server, c, request, &none, e);
 }

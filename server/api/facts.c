@@ -269,14 +269,15 @@ add_asleep(struct facts *f, const struct sleeper *sl)
 
 // ---- what policies look at beside that
 
-static const char *
-credential_of(const struct principal *who)
+const char *
+facts_credential(const struct principal *who)
 {
     static const char *const words[] = {[PROOF_NONE] = "none",
                                         [PROOF_PEER] = "peer",
                                         [PROOF_KEY] = "key",
                                         [PROOF_TOKEN] = "token",
-                                        [PROOF_CERTIFICATE] = "certificate"};
+                                        [PROOF_CERTIFICATE] = "certificate",
+                                        [PROOF_JWT] = "jwt"};
     return words[who->proof];
 }
 
@@ -378,7 +379,7 @@ add_call(struct facts *f, const struct facts_of *of, const struct sandbox *box, 
     const struct label *labels = box != NULL ? box->spec.labels : NULL;
     f->call = (struct policy_call){.deed = &f->deed,
                                    .tenant = of->tenant,
-                                   .credential = credential_of(of->who),
+                                   .credential = facts_credential(of->who),
                                    .language = language_of(of),
                                    .now_ms = access_now_ms(of->s->access),
                                    .now_ns = (uint64_t)now_ns(CLOCK_BOOTTIME)};
@@ -390,6 +391,18 @@ add_call(struct facts *f, const struct facts_of *of, const struct sandbox *box, 
 }
 
 // ---- all
+
+bool
+facts_is_harmless(const char *method)
+{
+    static const char *const harmless[] = {"SystemService/",
+                                           "HealthService/",
+                                           "ReflectionService/",
+                                           "PolicyService/",
+                                           "TokenService/ListSigningKeys",
+                                           NULL};
+    return is_one_of(method, harmless);
+}
 
 static int
 add_sandbox(struct facts *f, const struct facts_of *of, struct err *e)
@@ -418,12 +431,6 @@ add_sandbox(struct facts *f, const struct facts_of *of, struct err *e)
 int
 facts_gather(struct facts *f, const struct facts_of *of, struct err *e)
 {
-    static const char *const harmless[] = {"SystemService/",
-                                           "HealthService/",
-                                           "ReflectionService/",
-                                           "PolicyService/",
-                                           "TokenService/ListSigningKeys",
-                                           NULL};
     static const char *const runs[] = {"ProcessService/Run",
                                        "ProcessService/Start",
                                        "ProcessService/AddToBatch",
@@ -443,7 +450,7 @@ facts_gather(struct facts *f, const struct facts_of *of, struct err *e)
     method += strncmp(method, prefix, sizeof prefix - 1) == 0 ? sizeof prefix - 1 : 0;
     *f = (struct facts){.arena = arena_new(CONVERT_ARENA_MAX)};
     f->deed.method = method;
-    f->deed.harmless = is_one_of(method, harmless);
+    f->deed.harmless = facts_is_harmless(method);
     f->deed.runs = is_one_of(method, runs) && strcmp(method, "ProcessService/RunBatch") != 0;
     f->deed.makes = is_one_of(method, makes);
     if (adds_to_batch(m) && ((const Stockade__V1__AddToBatchRequest *)m)->n_jobs == 0)
@@ -455,9 +462,22 @@ facts_gather(struct facts *f, const struct facts_of *of, struct err *e)
     return add_sandbox(f, of, e);
 }
 
+int
+facts_read_policy(const struct call *c, struct policy **out, struct err *e)
+{
+    const char *text = call_metadata(c, "policy");
+    *out = NULL;
+    int r = text != NULL ? policy_read_request(text, out, e) : 0;
+    if (r < 0)
+        err_detail(e, "REQUEST_POLICY", "metadata.policy",
+                   "it has the keys otherwise, reason and rules; see stockade-policy(5)");
+    return r;
+}
+
 void
 facts_clear(struct facts *f)
 {
+    policy_free(f->request);
     sandbox_spec_clear(&f->spec);
     network_unref(f->network);
     arena_free(f->arena);

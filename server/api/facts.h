@@ -9,6 +9,7 @@
 #include "server/access/policy.h"
 #include "server/sandbox/sandbox.h"
 
+struct call;
 struct principal;
 struct server;
 
@@ -20,6 +21,7 @@ struct facts {
     struct sandbox_spec spec; // of a sandbox that the call makes
     struct network *network;  // that it gives to one; owned
     struct limits limits;
+    struct policy *request; // what the caller itself allows for this call; owned; NULL: all
 };
 
 // A call: who makes it, and its method ("/stockade.v1.ProcessService/Run") and request. Borrowed.
@@ -33,3 +35,13 @@ struct facts_of {
 // Clear them with facts_clear(), in any case. RESOURCE_EXHAUSTED: out of memory.
 int facts_gather(struct facts *f, const struct facts_of *of, struct err *e);
 void facts_clear(struct facts *f);
+
+// Reads the policy that the caller sends with a call, as the metadata "policy"; NULL: none. Free it with policy_free().
+// INVALID_ARGUMENT: it is not valid.
+int facts_read_policy(const struct call *c, struct policy **out, struct err *e);
+
+// Whether a method ("SystemService/Info") is about the broker itself, so that no policy applies to it.
+bool facts_is_harmless(const char *method);
+
+// How a caller proves who it is, in the words of a policy.
+const char *facts_credential(const struct principal *who);

@@ -8,6 +8,7 @@
 #include "convert.h"
 #include "server/access/access.h"
 #include "server/access/tokens.h"
+#include "server/base/log.h"
 #include "server/base/server.h"
 #include "stockade/v1/access_service.pb-c.h"
 
@@ -58,13 +59,13 @@ await(struct call *c, struct pending *p, int r, const struct err *e)
     free(p);
 }
 
-// The usual scopes as words, if the request names none.
+// A set of scopes as words, which stand in the text.
 static size_t
-usual_scopes(const struct principal *maker, char *text, const char *out[SCOPES_N])
+scope_words(uint32_t scopes, char text[PRINCIPAL_SCOPES_TEXT], const char *out[SCOPES_N])
 {
     size_t n = 0;
     char *rest = NULL;
-    scopes_write(scopes_without_credentials(maker->scopes & scopes_usual()), text);
+    scopes_write(scopes, text);
     for (const char *one = strtok_r(text, " ", &rest); one != NULL;
          one = strtok_r(NULL, " ", &rest))
         out[n++] = one;
@@ -89,7 +90,8 @@ mint(struct server *s, struct call *c, const ProtobufCMessage *req)
     block.n_caveats = m->n_caveats;
     block.caveats = m->caveats;
     if (block.n_scopes == 0) {
-        block.n_scopes = usual_scopes(call_principal(c), names, usual);
+        const uint32_t held = call_principal(c)->scopes & scopes_usual();
+        block.n_scopes = scope_words(scopes_without_credentials(held), names, usual);
         block.scopes = usual;
     }
     if (a == NULL) {
@@ -103,6 +105,75 @@ mint(struct server *s, struct call *c, const ProtobufCMessage *req)
     }
     response.token = text;
     response.block_id = sodium_bin2hex(id, sizeof id, t.id[0], TOKEN_BLOCK_ID);
+    call_reply(c, &response.base);
+    sodium_memzero(text, sizeof text);
+}
+
+// Who the caller is after the exchange, for token_make().
+static int
+take_granted(const struct call *c, struct principal *out, struct err *e)
+{
+    *out = *call_principal(c);
+    out->scopes = out->granted;
+    if (out->proof == PROOF_JWT)
+        return 0;
+    int r = err_set(e, ERR_FAILED_PRECONDITION, "the credential of the call is no JSON Web Token");
+    err_detail(
+        e, "JWT_MISSING", "authorization",
+        "send the token of the issuer as the credential, with STOCKADE_TOKEN or --token-file");
+    return r;
+}
+
+static void
+exchange(struct server *s, struct call *c, const ProtobufCMessage *req)
+{
+    const Stockade__V1__ExchangeRequest *m = (const Stockade__V1__ExchangeRequest *)req;
+    Stockade__V1__ExchangeResponse response = STOCKADE__V1__EXCHANGE_RESPONSE__INIT;
+    Stockade__V1__TokenBlock block = STOCKADE__V1__TOKEN_BLOCK__INIT;
+    Stockade__V1__Caveat expiry = STOCKADE__V1__CAVEAT__INIT;
+    Stockade__V1__Caveat *caveats[32];
+    char text[TOKEN_TEXT_MAX + 1], names[PRINCIPAL_SCOPES_TEXT], id[2 * TOKEN_BLOCK_ID + 1];
+    const char *granted[SCOPES_N];
+    struct principal who;
+    struct token t;
+    struct err e;
+    struct arena *auto_arena a = arena_new(TOKEN_ARENA);
+    if (a == NULL) {
+        convert_no_memory(c);
+        return;
+    }
+    if (take_granted(c, &who, &e) < 0) {
+        call_fail(c, &e);
+        return;
+    }
+    const uint64_t ttl_ms =
+        m->ttl_ms != 0 && m->ttl_ms < who.granted_ms ? m->ttl_ms : who.granted_ms;
+    expiry.caveat_case = STOCKADE__V1__CAVEAT__CAVEAT_EXPIRES_MS;
+    expiry.expires_ms = (uint64_t)access_now_ms(s->access) + ttl_ms;
+    caveats[0] = &expiry;
+    for (size_t i = 0; i < m->n_caveats; i++)
+        caveats[i + 1] = m->caveats[i];
+    block.tenant = who.tenant;
+    block.n_scopes = m->n_scopes;
+    block.scopes = m->scopes;
+    block.n_caveats = m->n_caveats + 1;
+    block.caveats = caveats;
+    if (block.n_scopes == 0) {
+        block.n_scopes = scope_words(who.granted, names, granted);
+        block.scopes = granted;
+    }
+    if (token_make(s->access, &who, &block, text, &e) < 0 || token_read(text, a, &t, &e) < 0) {
+        call_fail(c, &e);
+        return;
+    }
+    response.token = text;
+    response.block_id = sodium_bin2hex(id, sizeof id, t.id[0], TOKEN_BLOCK_ID);
+    response.tenant = who.tenant;
+    response.n_scopes = block.n_scopes;
+    response.scopes = block.scopes;
+    response.expire_time = wire_make_time(a, (int64_t)(expiry.expires_ms / 1000),
+                                          (int32_t)(expiry.expires_ms % 1000) * 1000000);
+    log_event(LOG_INFO, "token-exchanged", "%s is %s: block %s", who.credential_id, who.tenant, id);
     call_reply(c, &response.base);
     sodium_memzero(text, sizeof text);
 }
@@ -173,6 +244,8 @@ list(struct server *s, struct call *c, const ProtobufCMessage *req)
 const struct call_method token_methods[] = {
     {"/stockade.v1.TokenService/Mint", &stockade__v1__mint_request__descriptor,
      &stockade__v1__mint_response__descriptor, mint},
+    {"/stockade.v1.TokenService/Exchange", &stockade__v1__exchange_request__descriptor,
+     &stockade__v1__exchange_response__descriptor, exchange},
     {"/stockade.v1.TokenService/Revoke", &stockade__v1__token_service_revoke_request__descriptor,
      &stockade__v1__token_service_revoke_response__descriptor, revoke_block},
     {"/stockade.v1.TokenService/ListSigningKeys",

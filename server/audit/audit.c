@@ -16,12 +16,15 @@
 #include "proto/auto.h"
 #include "proto/now.h"
 #include "server/base/log.h"
+#include "server/base/loop.h"
 #include "server/base/metrics.h"
 
 enum {
     CALLS_ROOM = AUDIT_QUEUE_BYTES / 4 * 3,
     BOOT_ID = 64,
 };
+
+static const struct audit_system kernel = {.sync = fdatasync, .now_ns = now_ns};
 
 void
 audit_settings_default(struct audit_settings *s)
@@ -125,8 +128,10 @@ audit_open(const struct audit_settings *s, const char *folder, const char *key, 
     if (a == NULL)
         return err_sys(e, ENOMEM, "open the audit log");
     a->settings = *s;
+    a->system = s->system != NULL ? s->system : &kernel;
     a->dir = a->file.fd = -1;
     list_init(&a->waits);
+    list_init(&a->readers);
     (void)uv_mutex_init(&a->lock);
     (void)uv_cond_init(&a->wake);
     int r = (size_t)snprintf(a->folder, sizeof a->folder, "%s", folder) < sizeof a->folder
@@ -176,7 +181,9 @@ collect(struct audit *a)
     uv_mutex_lock(&a->lock);
     const bool was = a->known_failing;
     const struct audit_figures figures = a->figures;
+    const bool more = a->last != a->known_last;
     a->known_stored = a->stored;
+    a->known_last = a->last;
     a->known_failing = a->failing;
     if (a->failing)
         a->known_why = a->why;
@@ -196,6 +203,8 @@ collect(struct audit *a)
             break;
         end_wait(w, stored || !refuses ? NULL : &refusal);
     }
+    if (more)
+        audit_readers_wake(a);
 }
 
 static void
@@ -224,11 +233,13 @@ audit_start(struct audit *a, uv_loop_t *loop, struct err *e)
     }
     a->async->data = a;
     uv_unref((uv_handle_t *)a->async); // it keeps no loop alive
-    a->unsigned_since_ns = 1;          // the start is signed at once
+    a->unsigned_since_ns = 1;          // the start is written and signed at once
+    a->waited = a->filling.n > 0;
     r = uv_thread_create(&a->writer, audit_run, a);
     if (r < 0)
         return err_sys(e, -r, "start the writer of the audit log");
     a->runs = true;
+    a->loop = loop;
     return 0;
 }
 
@@ -239,8 +250,8 @@ miss(struct audit *a, bool job)
 {
     struct audit_missed *m = &a->missed;
     if (m->calls + m->jobs == 0) {
-        m->since_ns = now_ns(CLOCK_REALTIME);
-        m->since_boot_ns = now_ns(CLOCK_BOOTTIME);
+        m->since_ns = a->system->now_ns(CLOCK_REALTIME);
+        m->since_boot_ns = a->system->now_ns(CLOCK_BOOTTIME);
     }
     m->calls += !job;
     m->jobs += job;
@@ -265,12 +276,41 @@ put_gap(struct audit *a, size_t room)
     gap.since_boot_ns = (uint64_t)missed->since_boot_ns;
     m.body_case = STOCKADE__V1__AUDIT_RECORD__BODY_GAP;
     m.gap = &gap;
-    int r = audit_put(&a->filling, room, &m);
+    int r = audit_put(a->system, &a->filling, room, &m);
     if (r == 0) {
         a->missed = (struct audit_missed){0};
         a->queued++;
     }
     return r;
+}
+
+// Wakes the writer. Without the lock: a thread that wakes up inside it would have to wait for it.
+static void
+write_now(struct audit *a)
+{
+    uv_mutex_lock(&a->lock);
+    const bool asleep = !a->waited && a->filling.n > 0;
+    a->waited = a->waited || asleep;
+    uv_mutex_unlock(&a->lock);
+    if (asleep)
+        uv_cond_signal(&a->wake);
+}
+
+static void
+on_linger(void *audit)
+{
+    struct audit *a = audit;
+    loop_timer_stop(&a->linger);
+    write_now(a);
+}
+
+// The writer sleeps until a call waits, or the time is up: waking it for each record would cost more than to write it.
+static void
+linger(struct audit *a)
+{
+    if (a->loop != NULL && a->linger == NULL &&
+        loop_timer_start(a->loop, &a->linger, AUDIT_LINGER_MS, on_linger, a) < 0)
+        write_now(a);
 }
 
 void
@@ -280,17 +320,19 @@ audit_write(struct audit *a, Stockade__V1__AuditRecord *m, bool vital)
         return;
     const size_t room = vital ? AUDIT_QUEUE_BYTES : CALLS_ROOM;
     uv_mutex_lock(&a->lock);
-    const bool was_empty = a->filling.n == 0;
     int r = put_gap(a, room);
     if (r == 0)
-        r = audit_put(&a->filling, room, m);
+        r = audit_put(a->system, &a->filling, room, m);
     if (r == 0)
         a->queued++;
     else
         miss(a, vital);
-    if (was_empty || a->filling.n >= AUDIT_QUEUE_BYTES / 4)
-        uv_cond_signal(&a->wake);
+    const bool much = a->filling.n >= AUDIT_QUEUE_BYTES / 4;
     uv_mutex_unlock(&a->lock);
+    if (much)
+        write_now(a);
+    else
+        linger(a);
 }
 
 int
@@ -318,16 +360,13 @@ bool
 audit_wait(struct audit *a, struct audit_wait *w)
 {
     w->waits = false;
-    if (a == NULL || a->settings.sync == AUDIT_SYNC_NONE || a->known_failing)
+    if (a == NULL || a->settings.sync == AUDIT_SYNC_NONE || a->known_failing ||
+        a->queued == a->known_stored)
         return false;
     w->waits = true;
     w->until = a->queued;
     list_append(&a->waits, &w->node);
-    uv_mutex_lock(&a->lock);
-    if (!a->waited)
-        uv_cond_signal(&a->wake);
-    a->waited = true;
-    uv_mutex_unlock(&a->lock);
+    write_now(a);
     return true;
 }
 
@@ -357,6 +396,8 @@ stop_writer(struct audit *a, int status)
     m.body_case = STOCKADE__V1__AUDIT_RECORD__BODY_STOP;
     m.stop = &stop;
     audit_write(a, &m, true);
+    loop_timer_stop(&a->linger);
+    a->loop = NULL;
     uv_mutex_lock(&a->lock);
     a->ends = true;
     uv_cond_signal(&a->wake);
@@ -372,6 +413,8 @@ audit_close(struct audit *a, int status)
         return;
     if (a->runs)
         stop_writer(a, status);
+    audit_readers_end(a);
+    audit_readers_detach(a);
     list_each(it, &a->waits) audit_unwait(list_entry(it, struct audit_wait, node));
     if (a->async != NULL)
         uv_close((uv_handle_t *)a->async, on_async_closed);
@@ -387,5 +430,6 @@ audit_close(struct audit *a, int status)
     free(a->leaf);
     free(a->scratch);
     free(a->out);
+    free(a->unsynced.bytes);
     free(a);
 }

@@ -18,11 +18,15 @@
 // A disk that is full or fails: the records wait in memory, audit_admit() refuses every call that changes something, the writer
 // tries again each half second, and all goes on when there is room. What did not fit into the queue meanwhile is counted, and the
 // first record afterwards is an AuditGap that says so.
+//
+// An fdatasync(2) that failed is not tried again on the same file: Linux may have dropped the pages, and the next call would
+// return 0 for a file that lacks them (fsync(2), NOTES). sync.c cuts the file and writes the records to the next one.
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 #include <uv.h>
 
 #include "proto/audit.h"
@@ -40,6 +44,12 @@ enum {
     AUDIT_QUEUE_BYTES = 4 * 1024 * 1024,
 };
 
+// What the log needs of the kernel. Tests have their own.
+struct audit_system {
+    int (*sync)(int fd);                // fdatasync(2)
+    int64_t (*now_ns)(clockid_t clock); // CLOCK_REALTIME and CLOCK_BOOTTIME
+};
+
 struct audit_settings {
     bool enabled;
     char folder[AUDIT_PATH]; // "": audit in the state folder
@@ -51,6 +61,7 @@ struct audit_settings {
     uint64_t rotate_bytes;  // size of a file
     uint32_t keep;          // files; 0: all
     enum audit_full on_full;
+    const struct audit_system *system; // NULL: the kernel's
 };
 void audit_settings_default(struct audit_settings *s);
 
@@ -83,6 +94,9 @@ struct audit_wait {
 bool audit_wait(struct audit *a, struct audit_wait *w);
 // Ends a wait without a call of `done`. A wait that has ended, or never began, is fine.
 void audit_unwait(struct audit_wait *w);
+
+// Ends all readers (read.h): the broker shuts down. NULL: nothing to do.
+void audit_readers_end(struct audit *a);
 
 // A number for a call, from 1.
 uint64_t audit_number(struct audit *a);

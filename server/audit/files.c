@@ -48,14 +48,14 @@ compare(const void *a, const void *b)
 }
 
 int
-audit_list(const struct audit *a, uint32_t **out, struct err *e)
+audit_list(int dir_fd, const char *folder, uint32_t **out, struct err *e)
 {
     int n = 0;
     uint32_t *auto_free all = NULL;
-    int auto_close fd = openat(a->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int auto_close fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     if (dir == NULL)
-        return err_sys(e, errno, "list %s", a->folder);
+        return err_sys(e, errno, "list %s", folder);
     (void)take_fd(&fd);
     for (const struct dirent *d = readdir(dir); d != NULL; d = readdir(dir)) {
         const uint32_t number = audit_name_read(d->d_name);
@@ -65,7 +65,7 @@ audit_list(const struct audit *a, uint32_t **out, struct err *e)
             n % NAMES_STEP == 0 ? realloc(all, ((size_t)n + NAMES_STEP) * sizeof *all) : all;
         if (more == NULL) {
             (void)closedir(dir);
-            return err_sys(e, ENOMEM, "list %s", a->folder);
+            return err_sys(e, ENOMEM, "list %s", folder);
         }
         all = more;
         all[n++] = number;
@@ -112,11 +112,13 @@ audit_file_open(struct audit *a, uint32_t number, bool make, struct err *e)
         err_detail(e, "AUDIT_IN_USE", NULL, "end that process");
         return r;
     }
-    if (make && a->settings.sync != AUDIT_SYNC_NONE && fsync(a->dir) < 0)
-        return err_sys(e, errno, "make %s/%s", a->folder, name);
+    // what an earlier run left in memory is not in `unsynced`
+    if (a->settings.sync != AUDIT_SYNC_NONE && (make ? fsync(a->dir) : a->system->sync(fd)) < 0)
+        return err_sys(e, errno, "write %s/%s to the disk", a->folder, name);
     if (a->file.fd >= 0)
         (void)close(a->file.fd);
-    a->file = (struct audit_file){take_fd(&fd), number, (uint64_t)st.st_size};
+    const uint64_t bytes = (uint64_t)st.st_size;
+    a->file = (struct audit_file){take_fd(&fd), number, bytes, .synced = bytes};
     return 0;
 }
 

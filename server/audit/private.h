@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log, as audit.c (loop thread), writer.c (its thread), files.c and recover.c (before the thread, and in it) share it.
+// The log, as audit.c (loop thread), writer.c and sync.c (its thread), files.c and recover.c (before the thread, and in it) share it.
 #pragma once
 
 #include "audit.h"
@@ -11,6 +11,7 @@ enum {
     AUDIT_CHUNK = 1024, // records that are written at once
     AUDIT_CHUNK_BYTES = 256 * 1024,
     AUDIT_TORN_MAX = 64,
+    AUDIT_UNSYNCED_BYTES = 4 * 1024 * 1024,
 };
 
 // Where the chain ends, and what the next checkpoint covers.
@@ -26,7 +27,22 @@ struct audit_chain {
 struct audit_file {
     int fd;
     uint32_t number;
-    uint64_t bytes; // of whole frames
+    uint64_t bytes;  // of whole frames
+    uint64_t synced; // of them, on the disk for certain
+    bool suspect;    // fdatasync(2) failed: what is behind `synced` may be lost
+};
+
+// Frames behind `synced`, as they are in the file.
+struct audit_unsynced {
+    uint8_t *bytes; // AUDIT_UNSYNCED_BYTES; NULL with AUDIT_SYNC_NONE
+    size_t n;
+};
+
+// What was written to another file because the disk failed; bytes 0: nothing.
+struct audit_moved {
+    char file[AUDIT_NAME];
+    uint64_t offset, bytes;
+    int error; // errno
 };
 
 struct audit_torn {
@@ -61,6 +77,7 @@ struct audit_missed {
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): one part per thread
 struct audit {
     struct audit_settings settings;
+    const struct audit_system *system;
     char folder[AUDIT_PATH];
     int dir;
     uint8_t secret[AUDIT_SECRET], public_key[AUDIT_KEY];
@@ -69,9 +86,11 @@ struct audit {
     uv_mutex_t lock;
     uv_cond_t wake;
     struct audit_buffer filling;
-    bool waited; // a call waits for `filling`
+    // `filling` is to be written now: a call waits for it, or it is AUDIT_LINGER_MS old
+    bool waited;
     bool ends;
     uint64_t stored; // records that are as durable as `sync` says
+    uint64_t last;   // sequence of the last record that is stored
     bool failing;
     struct err why; // ... because of this
     struct audit_figures figures;
@@ -82,12 +101,19 @@ struct audit {
     struct audit_missed missed;
     struct audit_figures counted;
     struct list waits;
+    struct list readers;
+    unsigned readers_n;
+    uint64_t known_last, wake_round;
     bool runs;
+    uv_loop_t *loop;           // borrowed; NULL: it does not run
+    struct loop_timer *linger; // set while records may be in the queue that no call waits for
     uv_thread_t writer;
     uv_async_t *async; // freed by the loop
     // ---- writer; before it runs, loop thread
     struct audit_buffer taken;
     struct audit_file file;
+    struct audit_unsynced unsynced;
+    struct audit_moved moved;
     struct audit_chain chain;
     uint8_t (*leaf)[AUDIT_HASH], (*scratch)[AUDIT_HASH];
     uint32_t leaves_max;
@@ -104,7 +130,7 @@ void audit_name(uint32_t number, char out[AUDIT_NAME]);
 // The number in a file's name; 0: it is no file of the log.
 uint32_t audit_name_read(const char *name);
 // Numbers of all files, ascending. *out: free it. Returns how many, or a negative errno.
-int audit_list(const struct audit *a, uint32_t **out, struct err *e);
+int audit_list(int dir, const char *folder, uint32_t **out, struct err *e);
 int audit_key_open(const char *path, const char *public_path, struct audit *a, struct err *e);
 // Opens the last file at its end, or the next one.
 int audit_file_open(struct audit *a, uint32_t number, bool make, struct err *e);
@@ -113,4 +139,51 @@ int audit_file_open(struct audit *a, uint32_t number, bool make, struct err *e);
 void audit_run(void *audit);
 int audit_writer_prepare(struct audit *a, struct err *e);
 // Packs a record with both clocks of now behind its length. Returns 0, or -EMSGSIZE, -ENOSPC.
-int audit_put(struct audit_buffer *b, size_t room, Stockade__V1__AuditRecord *m);
+int audit_put(const struct audit_system *system, struct audit_buffer *b, size_t room,
+              Stockade__V1__AuditRecord *m);
+
+// cursor.c
+struct audit_cursor {
+    int dir;             // owned by who has it
+    struct arena *arena; // of AUDIT_ARENA; borrowed for each reading
+    uint64_t after;      // sequence of the last record that was read
+    uint32_t number;     // of the file; 0: not known yet
+    uint64_t offset;
+};
+enum {
+    AUDIT_CURSOR_END = 1,  // no record behind it up to the limit
+    AUDIT_CURSOR_MORE = 2, // so many bytes were read
+    AUDIT_CURSOR_STOP = 3, // the function stopped it, or was full
+    AUDIT_CURSOR_FULL = 4, // of the function: no room, this record again
+};
+// f and m: borrowed for the call. 0: go on; AUDIT_CURSOR_STOP, AUDIT_CURSOR_FULL, or a negative errno.
+typedef int audit_cursor_fn(void *cookie, const struct audit_frame *f,
+                            const Stockade__V1__AuditRecord *m, struct err *e);
+// Reads on behind `after`, up to the record `limit` and about so many bytes. END, MORE, STOP, or a negative errno.
+int audit_cursor_read(struct audit_cursor *c, uint64_t limit, uint64_t bytes,
+                      audit_cursor_fn *record, void *cookie, struct err *e);
+
+// proving.c
+struct audit_proving;
+// tenant NULL: of any. NULL: out of memory.
+struct audit_proving *audit_proving_new(const char *process_id, const char *tenant);
+void audit_proving_free(struct audit_proving *p);
+// The next piece. END: call it again when there are new records; MORE; STOP: *text is the proof, free it; or a negative errno.
+int audit_proving_run(struct audit_proving *p, struct audit_cursor *c, uint64_t limit, char **text,
+                      struct err *e);
+
+// read.c
+void audit_readers_wake(struct audit *a);
+void audit_readers_detach(struct audit *a);
+
+// sync.c
+// Room for the frames that are not synced.
+int audit_sync_prepare(struct audit *a, struct err *e);
+// Before n bytes are appended: syncs if they would not fit beside the unsynced ones, or if the file is suspect.
+int audit_sync_room(struct audit *a, size_t n, struct err *e);
+// After they were appended.
+void audit_sync_add(struct audit *a, const uint8_t *bytes, size_t n);
+// What is in the file is on the disk afterwards; the file may be another one.
+int audit_sync(struct audit *a, struct err *e);
+// At the start: finishes a move that a kill interrupted. 1: there is one file more, with this number; 0: nothing to do.
+int audit_sync_recover(struct audit *a, uint32_t number, struct err *e);

@@ -118,16 +118,21 @@ audit_recover(struct audit *a, struct err *e)
     struct arena *auto_arena arena = arena_new(AUDIT_ARENA);
     struct reading r = {.a = a, .arena = arena};
     uint64_t left = 0;
-    int n = audit_list(a, &files, e);
-    if (n < 0)
-        return n;
     if (arena == NULL || make_room(a, e) < 0)
         return err_sys(e, ENOMEM, "read the audit log");
-    if (n == 0)
-        return audit_file_open(a, 1, true, e);
-    int rc = 0;
-    for (int from = n - 1; from >= 0 && rc == 0 && !r.signed_once; from--)
-        rc = read_from(&r, files, from, n, &left, e);
+    int n = 0, rc = 1;
+    while (rc == 1) {
+        free(take_ptr(files));
+        n = audit_list(a->dir, a->folder, &files, e);
+        if (n <= 0)
+            return n < 0 ? n : audit_file_open(a, 1, true, e);
+        rc = 0;
+        r.signed_once = false;
+        for (int from = n - 1; from >= 0 && rc == 0 && !r.signed_once; from--)
+            rc = read_from(&r, files, from, n, &left, e);
+        if (rc == 0)
+            rc = audit_sync_recover(a, files[n - 1] + 1, e);
+    }
     if (rc < 0)
         return rc;
     if (a->found.changed > 0)

@@ -3,7 +3,7 @@
 //
 //   wait --> take the whole queue --> frames, hashes --> pwrite --> checkpoint, rotate, fdatasync, as due --> hand back --> wait
 //     ^                                                   | failed: cut the file back to its last whole record,
-//     +--- 0.5 s ---------------------------------------- +  and try the same records again
+//     +--- 0.5 s ---------------------------------------- +  and try the same records again (fdatasync: sync.c)
 //
 // The chain moves on when the bytes are in the file, and not before.
 #include "private.h"
@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
-#include "proto/now.h"
 
 enum { LENGTH = 4, OUT_BYTES = AUDIT_CHUNK_BYTES + AUDIT_FRAME_MAX };
 
@@ -27,14 +26,15 @@ enum { LENGTH = 4, OUT_BYTES = AUDIT_CHUNK_BYTES + AUDIT_FRAME_MAX };
 // ---- records
 
 int
-audit_put(struct audit_buffer *b, size_t room, Stockade__V1__AuditRecord *m)
+audit_put(const struct audit_system *system, struct audit_buffer *b, size_t room,
+          Stockade__V1__AuditRecord *m)
 {
     Google__Protobuf__Timestamp time = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
-    const int64_t now = now_ns(CLOCK_REALTIME);
+    const int64_t now = system->now_ns(CLOCK_REALTIME);
     time.seconds = now / 1000000000;
     time.nanos = (int32_t)(now % 1000000000);
     m->time = &time;
-    m->boot_ns = (uint64_t)now_ns(CLOCK_BOOTTIME);
+    m->boot_ns = (uint64_t)system->now_ns(CLOCK_BOOTTIME);
     const size_t n = stockade__v1__audit_record__get_packed_size(m);
     const uint32_t length = (uint32_t)n;
     int r = n + AUDIT_PREFIX_MAX > AUDIT_RECORD_MAX ? -EMSGSIZE : 0;
@@ -74,6 +74,10 @@ static int
 store(struct audit *a, const struct audit_chain *before, size_t n, struct err *e)
 {
     size_t done = 0;
+    if (audit_sync_room(a, n, e) < 0) {
+        a->chain = *before;
+        return -EIO;
+    }
     while (done < n) {
         const ssize_t one =
             pwrite(a->file.fd, a->out + done, n - done, (off_t)(a->file.bytes + done));
@@ -90,6 +94,7 @@ store(struct audit *a, const struct audit_chain *before, size_t n, struct err *e
         done += (size_t)one;
     }
     a->file.bytes += n;
+    audit_sync_add(a, a->out, n);
     a->written_bytes += n;
     a->written += a->chain.sequence - before->sequence;
     if (a->unsynced_since_ns == 0)
@@ -104,10 +109,7 @@ flush(struct audit *a, struct err *e)
 {
     if (a->unsynced_since_ns == 0 || a->settings.sync == AUDIT_SYNC_NONE)
         return 0;
-    if (fdatasync(a->file.fd) < 0)
-        return err_sys(e, errno, "write the audit log in %s to the disk", a->folder);
-    a->unsynced_since_ns = 0;
-    return 0;
+    return audit_sync(a, e);
 }
 
 // A record of the writer's own.
@@ -117,7 +119,7 @@ store_own(struct audit *a, Stockade__V1__AuditRecord *m, struct err *e)
     uint8_t packed[LENGTH + AUDIT_RECORD_MAX];
     struct audit_buffer b = {.bytes = packed};
     const struct audit_chain before = a->chain;
-    if (audit_put(&b, sizeof packed, m) < 0)
+    if (audit_put(a->system, &b, sizeof packed, m) < 0)
         return err_set(e, ERR_INTERNAL, "write the audit log: a record is too long");
     return store(a, &before, link_record(a, packed + LENGTH, b.n - LENGTH, a->out), e);
 }
@@ -130,7 +132,7 @@ pack_tree(struct audit *a, uint8_t out[AUDIT_TREE_MAX])
     uint8_t root[AUDIT_HASH];
     Google__Protobuf__Timestamp time = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
     Stockade__V1__AuditTree t = STOCKADE__V1__AUDIT_TREE__INIT;
-    const int64_t now = now_ns(CLOCK_REALTIME);
+    const int64_t now = a->system->now_ns(CLOCK_REALTIME);
     time.seconds = now / 1000000000;
     time.nanos = (int32_t)(now % 1000000000);
     audit_tree_root((const uint8_t(*)[AUDIT_HASH])a->leaf, a->chain.leaves_n, a->scratch, root);
@@ -139,7 +141,7 @@ pack_tree(struct audit *a, uint8_t out[AUDIT_TREE_MAX])
     t.root = (ProtobufCBinaryData){AUDIT_HASH, root};
     t.before = (ProtobufCBinaryData){AUDIT_HASH, a->chain.before};
     t.time = &time;
-    t.boot_ns = (uint64_t)now_ns(CLOCK_BOOTTIME);
+    t.boot_ns = (uint64_t)a->system->now_ns(CLOCK_BOOTTIME);
     assert(stockade__v1__audit_tree__get_packed_size(&t) <= AUDIT_TREE_MAX);
     return stockade__v1__audit_tree__pack(&t, out);
 }
@@ -183,12 +185,37 @@ note_removed(struct audit *a, const char *name)
     (void)store_own(a, &m, &e); // if it fails, so does the next record, which reports it
 }
 
+// The file was cut and another one begun: the log says so itself.
+static int
+note_moved(struct audit *a, struct err *e)
+{
+    char text[192];
+    const struct audit_moved moved = a->moved;
+    Stockade__V1__AuditRecord m = STOCKADE__V1__AUDIT_RECORD__INIT;
+    Stockade__V1__AuditChange c = STOCKADE__V1__AUDIT_CHANGE__INIT;
+    if (moved.bytes == 0)
+        return 0;
+    (void)snprintf(text, sizeof text,
+                   "fdatasync: %s; %" PRIu64 " bytes from %" PRIu64 " on are in the next file",
+                   strerrordesc_np(moved.error), moved.bytes, moved.offset);
+    c.kind = "disk-failed";
+    c.name = moved.file;
+    c.text = text;
+    m.body_case = STOCKADE__V1__AUDIT_RECORD__BODY_CHANGE;
+    m.change = &c;
+    a->moved = (struct audit_moved){.bytes = 0};
+    int r = store_own(a, &m, e);
+    if (r < 0)
+        a->moved = moved;
+    return r;
+}
+
 static void
 prune(struct audit *a)
 {
     struct err e;
     uint32_t *auto_free files = NULL;
-    const int n = a->settings.keep > 0 ? audit_list(a, &files, &e) : 0;
+    const int n = a->settings.keep > 0 ? audit_list(a->dir, a->folder, &files, &e) : 0;
     for (int i = 0; i + (int)a->settings.keep < n; i++) {
         char name[AUDIT_NAME];
         audit_name(files[i], name);
@@ -260,21 +287,26 @@ work(struct audit *a, size_t *at, bool ends, struct err *e)
     if (r == 0 &&
         (ends || s->sync == AUDIT_SYNC_ALWAYS || is_due(a->unsynced_since_ns, s->sync_ms)))
         r = flush(a, e);
+    if (r == 0 && a->moved.bytes > 0) {
+        r = note_moved(a, e);
+        if (r == 0)
+            r = flush(a, e);
+    }
     return r;
 }
 
-// The time until the next work that nobody requests; 0: none.
+// When the next work is due that nobody requests; 0: none.
 static uint64_t
-next_due(const struct audit *a, uint64_t linger_ns)
+next_due(const struct audit *a)
 {
-    uint64_t due = linger_ns;
+    uint64_t due = 0;
     const uint64_t signs = a->unsigned_since_ns != 0 && a->chain.leaves_n > 0
                                ? a->unsigned_since_ns + a->settings.checkpoint_ms * NS_PER_MS
                                : 0;
     const uint64_t syncs = a->unsynced_since_ns != 0 && a->settings.sync == AUDIT_SYNC_INTERVAL
                                ? a->unsynced_since_ns + a->settings.sync_ms * NS_PER_MS
                                : 0;
-    if (signs != 0 && (due == 0 || signs < due))
+    if (signs != 0)
         due = signs;
     if (syncs != 0 && (due == 0 || syncs < due))
         due = syncs;
@@ -284,12 +316,9 @@ next_due(const struct audit *a, uint64_t linger_ns)
 static void
 wait_for_work(struct audit *a)
 {
-    uint64_t linger_ns = 0;
     while (!a->ends && !a->waited && a->filling.n < AUDIT_QUEUE_BYTES / 4) {
         const uint64_t now = uv_hrtime();
-        if (a->filling.n > 0 && linger_ns == 0)
-            linger_ns = now + AUDIT_LINGER_MS * NS_PER_MS;
-        const uint64_t due = next_due(a, linger_ns);
+        const uint64_t due = next_due(a);
         if (due != 0 && due <= now)
             return;
         if (due == 0)
@@ -314,6 +343,8 @@ report(struct audit *a, const struct err *why)
     a->failing = why != NULL;
     if (why != NULL)
         a->why = *why;
+    else
+        a->last = a->chain.sequence;
     a->figures = (struct audit_figures){.records = a->written,
                                         .bytes = a->written_bytes,
                                         .checkpoints = a->checkpoints,
@@ -366,5 +397,5 @@ int
 audit_writer_prepare(struct audit *a, struct err *e)
 {
     a->out = malloc(OUT_BYTES);
-    return a->out != NULL ? 0 : err_sys(e, ENOMEM, "open the audit log");
+    return a->out != NULL ? audit_sync_prepare(a, e) : err_sys(e, ENOMEM, "open the audit log");
 }

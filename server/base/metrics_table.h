@@ -25,7 +25,7 @@
     LABEL(CLASS, "class", 16)         /* classes of bpf/emit.h */                                  \
     LABEL(SINK, "sink", 8)            /* events_sink_add() */                                      \
     LABEL(RULE, "rule", 32)           /* enum anomaly_rule */                                      \
-    LABEL(RESPONSE, "response", 6)    /* enum response */                                          \
+    LABEL(RESPONSE, "response", 7)    /* enum response */                                          \
     LABEL(VERDICT, "verdict", 4)      /* enum policy_verdict */                                    \
     LABEL(TENANT, "tenant", 65)       /* metrics_tenant(); 0: all others */                        \
     LABEL(DENIAL, "operation", 16)    /* kinds.c: hooks, and two of the relay */                   \
@@ -203,6 +203,27 @@
             "Bytes that these layers take.")                                                       \
     COUNTER(COPY_FROZEN, SECONDS, NONE, NONE, "stockade_layer_copy_frozen_seconds_total",          \
             "Time that sandboxes were frozen for copies of their files.")                          \
+    COUNTER(                                                                                       \
+        JOINS, NUMBER, NONE, NONE, "stockade_layer_joins_total",                                   \
+        "Layers of files that were made of several others, because too many lay on each other.")   \
+    COUNTER(JOINED_LAYERS, NUMBER, NONE, NONE, "stockade_layer_joined_layers_total",               \
+            "Layers of files that were joined in these.")                                          \
+    COUNTER(JOINED_BYTES, BYTES, NONE, NONE, "stockade_layer_joined_bytes_total",                  \
+            "Bytes that these layers take.")                                                       \
+    COUNTER(JOINS_FAILED, NUMBER, NONE, NONE, "stockade_layer_join_failures_total",                \
+            "Layers of files that could not be joined; it is tried again later.")                  \
+    GAUGE(TRANSACTIONS, NUMBER, NONE, "stockade_transactions", "Transactions that are open.")      \
+    COUNTER(TRANSACTIONS_BEGUN, NUMBER, NONE, NONE, "stockade_transactions_begun_total",           \
+            "Transactions that were begun.")                                                       \
+    COUNTER(TRANSACTIONS_DISCARDED, NUMBER, NONE, NONE, "stockade_transactions_discarded_total",   \
+            "Transactions that were discarded, or ended with a sandbox.")                          \
+    COUNTER(TRANSACTIONS_REFUSED, NUMBER, NONE, NONE,                                              \
+            "stockade_transaction_commit_failures_total",                                          \
+            "Commits that failed, conflicts included; the transaction stays open.")                \
+    COUNTER(TRANSACTION_CONFLICTS, NUMBER, NONE, NONE, "stockade_transaction_conflicts_total",     \
+            "Commits that failed because both had changed the same files.")                        \
+    TIMES(TRANSACTION_COMMIT, NONE, "stockade_transaction_commit_seconds",                         \
+          "Time from the request for a commit until the sandbox had the files.")                   \
     GAUGE(BATCHES, NUMBER, NONE, "stockade_batches", "Batches of jobs that are kept.")             \
     COUNTER(BATCH_RESETS, NUMBER, NONE, NONE, "stockade_batch_resets_total",                       \
             "Sandboxes that were made ready for another job of their batch.")                      \
@@ -324,6 +345,10 @@
     COUNTER(FINDINGS, NUMBER, RULE, NONE, "stockade_findings_total", "Findings, by rule.")         \
     COUNTER(FINDINGS_WITHHELD, NUMBER, RULE, NONE, "stockade_findings_withheld_total",             \
             "Findings that were only counted, because there were too many in a minute.")           \
+    COUNTER(RULE_COMPARISONS, NUMBER, NONE, NONE, "stockade_rule_comparisons_total",               \
+            "Events compared with a detection rule that users have written.")                      \
+    COUNTER(RULE_COUNTS_DISPLACED, NUMBER, NONE, NONE, "stockade_rule_counts_displaced_total",     \
+            "Counts of such rules that were given up for others while they mattered.")             \
     COUNTER(RESPONSES, NUMBER, RESPONSE, NONE, "stockade_finding_responses_total",                 \
             "Responses to findings that were begun: throttle, pause, kill.")                       \
     COUNTER(RESPONSES_FAILED, NUMBER, RESPONSE, NONE, "stockade_finding_response_failures_total",  \

@@ -6,11 +6,13 @@
 #include <stdalign.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "proto/auto.h"
 #include "proto/fdpass.h"
 #include "loop.h"
+#include "unblock.h"
 
 static void on_ready(void *cookie, int events);
 
@@ -23,6 +25,8 @@ packet_link_new(size_t owner_bytes, uv_loop_t *loop, int fd, const struct packet
     if (l != NULL) {
         l->kind = kind;
         l->fd = fd;
+        if (!kind->takes_fd)
+            unblock_refuse(fd);
         l->out = (struct packets){.fd = fd,
                                   .peer = kind->peer,
                                   .packet_max = kind->packet_max,
@@ -47,7 +51,7 @@ packet_link_free(struct packet_link *l)
     if (l->busy)
         return;
     packets_clear(&l->out);
-    (void)close(l->fd);
+    unblock_close(l->fd);
     free(l);
 }
 
@@ -116,9 +120,26 @@ explain(const struct packet_link *l, int r, struct err *e)
         (void)err_set(e, ERR_INTERNAL, "a packet of more than %zu bytes", l->kind->in_max);
     else if (r == -EPROTO)
         (void)err_set(e, ERR_INTERNAL, "a packet with more descriptors than it may have");
+    else if (r == -EBADF)
+        (void)err_set(e, ERR_INTERNAL, "a descriptor that is no device");
     else
         return err_sys(e, r, "read from %s", process);
     return err_wrap(e, "%s broke the protocol", process);
+}
+
+// Receives a packet. A descriptor that came with it is a device (a terminal), which can be closed without waiting.
+static int
+receive(struct packet_link *l, struct fdpass *m)
+{
+    struct stat st;
+    unblock_begin();
+    int r = fdpass_receive(l->fd, m, MSG_DONTWAIT);
+    if (r > 0 && m->fds_n > 0 && (fstat(*m->fds, &st) < 0 || !S_ISCHR(st.st_mode))) {
+        fdpass_close(m->fds, m->fds_n);
+        r = -EBADF;
+    }
+    unblock_end();
+    return r;
 }
 
 // Handles one packet. 0: handled; 1: none is available; negative: the link has ended, with the reason in *e.
@@ -128,13 +149,25 @@ turn(struct packet_link *l, struct err *e)
     static alignas(max_align_t) uint8_t bytes[PACKET_LINK_IN_MAX];
     int auto_close fd = -1;
     struct fdpass m = {bytes, l->kind->in_max, &fd, l->kind->takes_fd};
-    int r = fdpass_receive(l->fd, &m, MSG_DONTWAIT);
+    int r = receive(l, &m);
     if (r == -EAGAIN)
         return 1;
     if (r <= 0)
         return explain(l, r, e);
     r = l->kind->packet(l, bytes, m.n, &fd, e);
     return r < 0 ? err_wrap(e, "%s broke the protocol", l->kind->process) : 0;
+}
+
+void
+packet_link_rest(struct packet_link *l, unsigned most)
+{
+    struct err ignored; // the end of the socket; its owner knows of it already
+    if (l->poll == NULL || l->busy)
+        return;
+    l->busy = true;
+    for (unsigned i = 0; i < most && !l->freed && !l->held && turn(l, &ignored) == 0; i++)
+        ;
+    leave(l);
 }
 
 static void

@@ -60,6 +60,10 @@ int packet_link_send(struct packet_link *l, struct packet *p, struct err *e);
 // While it is held no packet is read: the other end waits, once its socket is full. What has been sent still goes out.
 void packet_link_hold(struct packet_link *l, bool held);
 
+// Reads the packets that are there, at most so many, unless it is held: the other end has ended, and nothing that it said before
+// shall be lost. The callbacks may free the owner. Does nothing inside a callback.
+void packet_link_rest(struct packet_link *l, unsigned most);
+
 // Ends it as if the socket had closed: gone() is called before this returns. Does nothing if it has already ended, or
 // inside a callback.
 void packet_link_end(struct packet_link *l, const struct err *why);

@@ -16,6 +16,7 @@ struct audit;
 struct batches;
 struct bpf;
 struct config;
+struct config_reloader;
 struct contexts;
 struct dispatch;
 struct feed;
@@ -43,6 +44,7 @@ struct zygotes;
 struct server {
     uv_loop_t *loop;
     const struct config *config;
+    const struct config_reloader *reloader; // NULL in tests
     const struct spawn_features *features;
     struct bpf *bpf;                   // maps of the BPF programs
     struct anomaly *anomaly;           // findings and profiles; NULL: disabled

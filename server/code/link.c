@@ -12,6 +12,7 @@
 #include "proto/auto.h"
 #include "proto/fdpass.h"
 #include "server/base/loop.h"
+#include "server/base/unblock.h"
 
 enum { IN_SIZE = KERNEL_HEAD_MAX + KERNEL_PAYLOAD_MAX };
 
@@ -69,6 +70,7 @@ kernel_link_open(struct kernel_link *l, uv_loop_t *loop, void (*wake)(void *cook
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
         return err_sys(e, errno, "make the link of an interpreter");
+    unblock_refuse(ends[0]);
     *l = (struct kernel_link){.fd = ends[0], .wake = wake, .cookie = cookie};
     int r = loop_poll_start(loop, &l->poll, l->fd, UV_READABLE, on_ready, l);
     if (r < 0) {
@@ -86,7 +88,7 @@ kernel_link_close(struct kernel_link *l)
     if (l->fd < 0)
         return;
     loop_poll_stop(&l->poll);
-    (void)close(l->fd);
+    unblock_close(l->fd);
     l->fd = -1;
     drop_out(l);
     free(l->in);
@@ -162,7 +164,7 @@ fill(struct kernel_link *l)
         memmove(l->in, l->in + l->in_at, l->in_n - l->in_at);
     l->in_n -= l->in_at;
     l->in_at = 0;
-    ssize_t n = recv(l->fd, l->in + l->in_n, IN_SIZE - l->in_n, MSG_DONTWAIT);
+    ssize_t n = unblock_recv(l->fd, l->in + l->in_n, IN_SIZE - l->in_n);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
     if (n <= 0)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/detect.h"
 static int
 takes_restart(struct err *e, const char *key, const char *why)
 {
@@ -308,6 +309,22 @@ same_policy(const struct config *a, const struct config *b)
     return memcmp(of_a.digest, of_b.digest, sizeof of_a.digest) == 0;
 }
 
+static bool
+same_detection(const struct config *a, const struct config *b)
+{
+    uint8_t of_a[DETECT_DIGEST], of_b[DETECT_DIGEST];
+    detect_digest(a->anomaly.rules, of_a);
+    detect_digest(b->anomaly.rules, of_b);
+    return memcmp(of_a, of_b, sizeof of_a) == 0;
+}
+
+// As bytes: the reader sets them to 0 with their padding.
+static bool
+same_issuers(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct issuer_settings)) == 0;
+}
+
 static void
 compare_hosts(const struct config *a, const struct config *b, struct words *w)
 {
@@ -333,7 +350,9 @@ compare_hosts(const struct config *a, const struct config *b, struct words *w)
         KEY("keep_finished", sandbox.keep_finished_ms),
     };
     add_word(w, !same_principals(&a->access.principals, &b->access.principals), "principals");
+    add_word(w, !same_issuers(&a->access.issuers, &b->access.issuers), "issuers");
     add_word(w, !same_policy(a, b), "policy");
+    add_word(w, !same_detection(a, b), "rules");
     add_limits(w, &a->limits_default, &b->limits_default, "limits_default");
     add_limits(w, &a->limits_max, &b->limits_max, "limits_max");
     add_rules(w, &a->anomaly.host, &b->anomaly.host);
@@ -432,6 +451,17 @@ swap_policies(struct config *now, struct config *next)
     next->policy = old;
 }
 
+// Rules that have not changed go on counting.
+static void
+swap_detection(struct config *now, struct config *next)
+{
+    struct detect *old = now->anomaly.rules;
+    if (old != NULL && same_detection(now, next))
+        return;
+    now->anomaly.rules = next->anomaly.rules;
+    next->anomaly.rules = old;
+}
+
 void
 config_change_apply(struct config *now, struct config *next, const uint32_t *root,
                     struct config_change *c)
@@ -447,7 +477,9 @@ config_change_apply(struct config *now, struct config *next, const uint32_t *roo
     now->volume = next->volume;
     now->access = next->access;
     now->policy_files = next->policy_files;
+    now->rules_files = next->rules_files;
     swap_policies(now, next);
+    swap_detection(now, next);
     now->drain_ms = next->drain_ms;
     now->sandbox.keep_finished_ms = next->sandbox.keep_finished_ms;
     now->sandbox.metrics_tenants = next->sandbox.metrics_tenants;

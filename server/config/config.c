@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "proto/auto.h"
+#include "proto/detect.h"
 #include "private.h"
 #include "proto/yaml_tree.h"
 #include "server/sandbox/forward.h"
@@ -78,7 +79,38 @@ config_free(struct config *c)
     for (uint32_t i = 0; i < c->sandbox.templates_n; i++)
         template_free(&c->sandbox.template[i]);
     policy_free(c->policy);
+    detect_free(c->anomaly.rules);
+    free(c->text);
     free(c);
+}
+
+static bool
+has_key(const struct yaml_node *map, const char *key)
+{
+    for (const struct yaml_node *n = map->child; n != NULL; n = n->next)
+        if (map->kind == YAML_MAP && strcmp(n->key, key) == 0)
+            return true;
+    return false;
+}
+
+// Keeps the text of a file whose templates have policies: policy_read() reads these, and names the place of an error in the file.
+static int
+keep_text(struct config *c, const char *name, const void *bytes, size_t n,
+          const struct yaml_node *root)
+{
+    bool found = false;
+    free(c->text);
+    c->text = NULL;
+    for (const struct yaml_node *k = root != NULL && root->kind == YAML_MAP ? root->child : NULL;
+         k != NULL; k = k->next)
+        for (const struct yaml_node *t = k->child; t != NULL && strcmp(k->key, "templates") == 0;
+             t = t->next)
+            found = found || has_key(t, "policy");
+    if (!found)
+        return 0;
+    (void)snprintf(c->text_name, sizeof c->text_name, "%s", name);
+    c->text = strndup(bytes, n);
+    return c->text != NULL ? 0 : -ENOMEM;
 }
 
 int
@@ -98,6 +130,8 @@ config_parse(struct config *c, const char *name, const void *bytes, size_t n, st
     if (r < 0)
         return r;
     r = config_read_keys(c, &file, e);
+    if (r == 0 && keep_text(c, name, bytes, n, file.root) < 0)
+        r = err_sys(e, ENOMEM, "read %s", name);
     if (r == 0)
         r = config_finish(c, &file, e);
     yaml_tree_free(y);

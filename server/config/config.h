@@ -36,9 +36,11 @@ enum {
 #define CONFIG_LISTEN_DEFAULT    "ipc:///run/stockade/stockade.sock"
 #define CONFIG_FILE_DEFAULT      "/etc/stockade/stockaded.yaml" // the default of --config
 #define CONFIG_POLICY_DEFAULT    "/etc/stockade/policy.d"       // if it exists
+#define CONFIG_RULES_DEFAULT     "/etc/stockade/rules.d"        // if it exists
+#define CONFIG_RULES_SHIPPED     "/usr/share/stockade/rules"    // before those, if it exists
 #define CONFIG_STATE_DIR_DEFAULT "/var/lib/stockade"
 
-// Files and folders of policies.
+// Files and folders of policies, or of detection rules.
 struct policy_paths {
     bool said; // also if there is none in the list
     uint32_t n;
@@ -66,7 +68,10 @@ struct config {
     struct rpc_limits rpc;
     struct access_settings access;
     struct policy_paths policy_files;
+    struct policy_paths rules_files;
     struct policy *policy; // owned; NULL: none. Set by who has read the files
+    char *text;            // of the file, if templates in it have policies; owned; otherwise NULL
+    char text_name[SPAWN_PATH_MAX];
     struct audit_settings audit;
     struct tls_files tls;
     struct sandbox_settings sandbox;
@@ -98,12 +103,19 @@ void config_look(struct config *c);
 // An existing template by name ("" means "default"), also a disabled one. NULL: not found.
 const struct template *config_template(const struct config *c, const char *name);
 
-// Reads the files of policies, as this process sees them, in the order of the configuration, those of a folder by name; they are
+// Reads the files of policies and of detection rules, as this process sees them, in the order of the configuration, those of a folder by name, and
+// last, as a policy, the configuration itself if its templates have some; they are
 // allocated in an arena of at least CONFIG_POLICY_ARENA and not parsed. INVALID_ARGUMENT: a file is too large or not UTF-8;
 // PERMISSION_DENIED: others may write it.
 enum { CONFIG_POLICY_ARENA = 16 * 1024 * 1024 };
 int config_policy_files(const struct config *c, struct arena *a, Stockade__V1__PolicyFiles *out,
                         struct err *e);
+
+// Reads the detection rules among them into c->anomaly.rules, and the settings of tripwires into those of the host and of the
+// templates that have not changed them. INVALID_ARGUMENT names file, line and column.
+struct detect;
+int config_use_rules(struct config *c, struct detect *rules, struct err *e); // the second half
+int config_read_rules(struct config *c, const Stockade__V1__PolicyFiles *files, struct err *e);
 
 // Number of descriptors that the broker needs with all permitted connections and sandboxes, and as many jobs as
 // permitted.

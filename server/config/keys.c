@@ -353,6 +353,7 @@ static const struct config_key template_keys[] = {
     {"limits", read_limits, AT(template, limits), 0, 0, NULL},
     {"limits_max", read_limits, AT(template, limits_max), 0, 0, NULL},
     {"anomalies", read_later, 0, 0, 0, 0, NULL},
+    {"policy", read_later, 0, 0, 0, 0, NULL}, // policy_read() reads it
     // NOLINTBEGIN(bugprone-sizeof-expression): the field is a pointer
     {"network", config_read_network, AT(template, network), 0, 0, NULL},
     {"network_max", config_read_network, AT(template, network_max), 0, 0, NULL},
@@ -541,8 +542,10 @@ static const struct config_key top_keys[] = {
     SECTION("rpc", rpc_keys),
     SECTION("access", access_keys),
     {"policy_files", read_policies, AT(config, policy_files), 0, 0, NULL},
+    {"rules_files", read_policies, AT(config, rules_files), 0, 0, NULL},
     SECTION("audit", audit_keys),
     {"principals", config_read_principals, AT(config, access.principals), 0, 0, NULL},
+    {"issuers", config_read_issuers, AT(config, access.issuers), 0, 0, NULL},
     SECTION("network", network_keys),
     {"tls", config_read_tls, 0, 0, 0, 0, NULL},
     SECTION("ttl", ttl_keys),

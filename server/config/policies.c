@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See config.h: the files of policies, those that the configuration names and all "*.yaml" of its folders.
+// See config.h: the files of policies and of detection rules, those that the configuration names and all "*.yaml" of its folders.
 #include "config.h"
 
 #include <dirent.h>
@@ -12,13 +12,15 @@
 #include "proto/arena.h"
 #include "proto/auto.h"
 #include "proto/config_read.h"
+#include "proto/detect.h"
 #include "proto/utf8.h"
 #include "server/access/policy.h"
 
 struct packing {
     struct arena *a; // borrowed
     Stockade__V1__PolicyFile **file;
-    size_t n, bytes;
+    size_t n, bytes, bytes_max;
+    const char *what; // "policies" or "rules"
     struct err *e;
 };
 
@@ -34,21 +36,16 @@ is_utf8(const char *text, size_t n)
 }
 
 static int
-add_file(struct packing *p, const char *path)
+add_text(struct packing *p, const char *path, const char *bytes, size_t n, bool configuration)
 {
-    char *auto_free bytes = NULL;
-    size_t n = 0;
-    int r = config_file_up_to(path, POLICY_FILE_MAX, &bytes, &n, p->e);
-    if (r < 0)
-        return r;
     if (p->n == POLICY_FILES_MAX)
-        return err_set(p->e, ERR_INVALID_ARGUMENT, "%s: more than %d files of policies", path,
-                       POLICY_FILES_MAX);
+        return err_set(p->e, ERR_INVALID_ARGUMENT, "%s: more than %d files of %s", path,
+                       POLICY_FILES_MAX, p->what);
     p->bytes += n;
-    if (n > POLICY_FILE_MAX || p->bytes > POLICY_BYTES_MAX)
+    if (n > POLICY_FILE_MAX || p->bytes > p->bytes_max)
         return err_set(p->e, ERR_INVALID_ARGUMENT,
-                       "%s: a file of policies has at most %d bytes, and all together %d", path,
-                       POLICY_FILE_MAX, POLICY_BYTES_MAX);
+                       "%s: a file of %s has at most %d bytes, and all together %zu", path, p->what,
+                       POLICY_FILE_MAX, p->bytes_max);
     if (!is_utf8(bytes, n) || !is_utf8(path, strlen(path)))
         return err_set(p->e, ERR_INVALID_ARGUMENT, "%s: not UTF-8", path);
     Stockade__V1__PolicyFile *to = arena_alloc(p->a, sizeof *to);
@@ -57,10 +54,21 @@ add_file(struct packing *p, const char *path)
     stockade__v1__policy_file__init(to);
     to->name = arena_copy(p->a, path, strlen(path));
     to->text = arena_copy(p->a, bytes, n);
+    to->configuration = configuration;
     if (to->name == NULL || to->text == NULL)
         return err_sys(p->e, ENOMEM, "read %s", path);
     p->file[p->n++] = to;
     return 0;
+}
+
+static int
+add_file(struct packing *p, const char *path)
+{
+    char *auto_free bytes = NULL;
+    size_t n = 0;
+    int r = config_file_up_to(path, POLICY_FILE_MAX, &bytes, &n, p->e);
+    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): auto_free
+    return r == 0 ? add_text(p, path, bytes, n, false) : r;
 }
 
 static int
@@ -104,22 +112,55 @@ add_path(struct packing *p, const char *path)
     return S_ISDIR(st.st_mode) ? add_folder(p, path) : add_file(p, path);
 }
 
+static int
+begin(struct packing *p)
+{
+    p->file = arena_alloc(p->a, POLICY_FILES_MAX * sizeof(void *));
+    return p->file != NULL ? 0 : err_sys(p->e, ENOMEM, "read the %s", p->what);
+}
+
+// What the package has installed.
+static int
+pack_shipped(struct packing *p)
+{
+    struct stat st;
+    return stat(CONFIG_RULES_SHIPPED, &st) == 0 ? add_path(p, CONFIG_RULES_SHIPPED) : 0;
+}
+
+// The files of one list, or those of the default folder if there is no list.
+static int
+pack_list(struct packing *p, const struct policy_paths *paths, const char *usual)
+{
+    struct stat st;
+    int r = 0;
+    for (uint32_t i = 0; i < paths->n && r == 0; i++)
+        r = add_path(p, paths->path[i]);
+    if (r == 0 && !paths->said && stat(usual, &st) == 0)
+        r = add_path(p, usual);
+    return r;
+}
+
 int
 config_policy_files(const struct config *c, struct arena *a, Stockade__V1__PolicyFiles *out,
                     struct err *e)
 {
-    struct packing p = {.a = a, .e = e};
-    struct stat st;
-    int r = 0;
-    p.file = arena_alloc(a, POLICY_FILES_MAX * sizeof(void *));
-    if (p.file == NULL)
-        return err_sys(e, ENOMEM, "read the policies");
-    for (uint32_t i = 0; i < c->policy_files.n && r == 0; i++)
-        r = add_path(&p, c->policy_files.path[i]);
-    if (r == 0 && !c->policy_files.said && stat(CONFIG_POLICY_DEFAULT, &st) == 0)
-        r = add_path(&p, CONFIG_POLICY_DEFAULT);
+    struct packing p = {.a = a, .e = e, .bytes_max = POLICY_BYTES_MAX, .what = "policies"};
+    struct packing rules = {.a = a, .e = e, .bytes_max = DETECT_FILE_BYTES_MAX, .what = "rules"};
+    int r = begin(&p);
+    if (r == 0)
+        r = begin(&rules);
+    if (r == 0)
+        r = pack_list(&p, &c->policy_files, CONFIG_POLICY_DEFAULT);
+    if (r == 0)
+        r = pack_shipped(&rules);
+    if (r == 0)
+        r = pack_list(&rules, &c->rules_files, CONFIG_RULES_DEFAULT);
+    if (r == 0 && c->text != NULL)
+        r = add_text(&p, c->text_name, c->text, strlen(c->text), true);
     *out = (Stockade__V1__PolicyFiles)STOCKADE__V1__POLICY_FILES__INIT;
     out->files = p.file;
     out->n_files = p.n;
+    out->rules = rules.file;
+    out->n_rules = rules.n;
     return r;
 }

@@ -35,8 +35,8 @@ read_id(const struct config_reader *r, const struct yaml_node *n, bool group, ui
     return 0;
 }
 
-static int
-read_scopes(const struct config_reader *r, const struct yaml_node *n, uint32_t *out)
+int
+config_scopes(const struct config_reader *r, const struct yaml_node *n, uint32_t *out)
 {
     *out = 0;
     if (n->kind != YAML_LIST)
@@ -51,8 +51,8 @@ read_scopes(const struct config_reader *r, const struct yaml_node *n, uint32_t *
     return 0;
 }
 
-static int
-read_tenant(const struct config_reader *r, const struct yaml_node *n, char out[PRINCIPAL_TENANT])
+int
+config_tenant(const struct config_reader *r, const struct yaml_node *n, char out[PRINCIPAL_TENANT])
 {
     if (n->kind != YAML_TEXT || strchr(n->text, ':') != NULL || strcmp(n->text, "*") == 0 ||
         strcmp(n->text, "tcp") == 0 || !principal_is_tenant(n->text))
@@ -71,9 +71,9 @@ read_key(const struct config_reader *r, const struct yaml_node *n, struct princi
 {
     static const char *const keys[] = {"uid", "group", "tenant", "scopes"};
     if (strcmp(n->key, "tenant") == 0)
-        return read_tenant(r, n, row->tenant);
+        return config_tenant(r, n, row->tenant);
     if (strcmp(n->key, "scopes") == 0)
-        return read_scopes(r, n, &row->scopes);
+        return config_scopes(r, n, &row->scopes);
     if (strcmp(n->key, "uid") != 0 && strcmp(n->key, "group") != 0)
         return config_no_such(r, n, "key", keys, sizeof keys / sizeof keys[0]);
     if (*has_id)

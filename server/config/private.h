@@ -15,6 +15,13 @@ struct config_source {
 // templates[].warm (warm.c), and the tenants of uids and groups: of struct principal_map (principals.c).
 config_read_fn config_read_warm, config_read_principals;
 
+// Reads a list of rights as bits of enum scope; and the name of a tenant.
+int config_scopes(const struct config_reader *r, const struct yaml_node *n, uint32_t *out);
+int config_tenant(const struct config_reader *r, const struct yaml_node *n,
+                  char out[PRINCIPAL_TENANT]);
+
+config_read_fn config_read_issuers; // of a struct issuer_settings: issuers.c
+
 // The section "anomalies", of the host (struct config) or of a template (struct anomaly_config): see anomaly.c.
 extern const struct config_key config_host_anomaly_keys[], config_anomaly_keys[];
 

@@ -69,6 +69,9 @@ enum keep_source_kind { KEEP_SOURCE_LAYER, KEEP_SOURCE_UPPER, KEEP_SOURCE_DISK }
 struct keep_source {
     uint32_t kind;
     uint32_t left; // number of packets that follow
+    // first host id of its files, the same of all; the copy's are those of the sandbox that gets it
+    uint32_t uid;
+    uint32_t reserved;
 };
 
 struct keep_order {

@@ -32,6 +32,7 @@ struct task {
     int list_fd; // SWEEP; -1: none
     bool copies; // COPY and nothing else
     struct copy_sources from;
+    uint32_t from_uid;
     struct keep_answer answer;
 };
 
@@ -122,10 +123,12 @@ get_sources(struct task *t, struct err *e)
         struct fdpass m = {&packet, sizeof packet, fds, 2};
         if (from->n == KEEP_SOURCES_MAX || fdpass_receive(KEEP_BROKER_FD, &m, 0) <= 0 ||
             m.n != sizeof packet || packet.kind > KEEP_SOURCE_DISK ||
-            m.fds_n != (packet.kind == KEEP_SOURCE_DISK ? 2U : 1U))
+            m.fds_n != (packet.kind == KEEP_SOURCE_DISK ? 2U : 1U) ||
+            (from->n > 0 && packet.uid != t->from_uid))
             return err_set(e, ERR_INVALID_ARGUMENT, "a source is invalid");
         from->of[from->n++] = (struct copy_source){(enum keep_source_kind)packet.kind, fds[0],
                                                    m.fds_n == 2 ? fds[1] : -1};
+        t->from_uid = packet.uid;
         left = packet.left;
     }
     return 0;
@@ -134,7 +137,7 @@ get_sources(struct task *t, struct err *e)
 static int
 copy(struct task *t, struct err *e)
 {
-    const struct copy_bounds bounds = {t->uid, t->uid, t->order.bytes_max, "disk_bytes",
+    const struct copy_bounds bounds = {t->from_uid, t->uid, t->order.bytes_max, "disk_bytes",
                                        "remove files, or raise the limit"};
     struct statfs fs;
     int rc = copy_layer(&t->from, KEEP_SOURCE_FD, &bounds, e);

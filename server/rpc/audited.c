@@ -122,7 +122,7 @@ add_request(struct objects *o, const struct call *c)
 static const char *
 proof_name(enum principal_proof proof)
 {
-    static const char *const all[] = {"none", "peer", "key", "token", "certificate"};
+    static const char *const all[] = {"none", "peer", "key", "token", "certificate", "jwt"};
     return all[proof];
 }
 

@@ -41,6 +41,7 @@ static const char *const names[LEDGER_ACCOUNTS] = {
     [LEDGER_JOBS] = "jobs",
     [LEDGER_KEPT] = "kept",
     [LEDGER_LAYER_BYTES] = "layer-bytes",
+    [LEDGER_LAYERS] = "layers",
 };
 
 const char *

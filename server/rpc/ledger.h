@@ -25,6 +25,7 @@ enum ledger_account {
     LEDGER_JOBS,        // that run
     LEDGER_KEPT,        // jobs that have ended and can still be attached to
     LEDGER_LAYER_BYTES, // of layers of files that forks share
+    LEDGER_LAYERS,      // of files, in memory
     LEDGER_ACCOUNTS,
 };
 

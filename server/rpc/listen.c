@@ -16,6 +16,7 @@
 
 #include "proto/auto.h"
 #include "proto/host_port.h"
+#include "server/base/unblock.h"
 
 enum { SOCKET_PATH_MAX = sizeof((struct sockaddr_un *)NULL)->sun_path - 1 };
 
@@ -105,6 +106,7 @@ listen_ipc(const struct transport_address *a, int *out, struct listen_bound *bou
     int auto_close fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return listen_failed(a, errno, "socket", e);
+    unblock_refuse(fd);
     (void)snprintf(bound->url, sizeof bound->url, "%s", a->url);
     rc = bind_ipc(a, path, fd, bound, e);
     if (rc != 0) {

@@ -27,6 +27,7 @@ static const struct {
     [SCOPE_ANOMALY_READ] = {"anomaly.read", false},
     [SCOPE_KEY_READ] = {"key.read", false},
     [SCOPE_KEY_WRITE] = {"key.write", false},
+    [SCOPE_AUDIT_READ] = {"audit.read", false},
     [SCOPE_APPROVAL_READ] = {"approval.read", false},
     [SCOPE_APPROVAL_WRITE] = {"approval.write", false},
     [SCOPE_APPROVAL_ANSWER] = {"approval.answer", true},
@@ -36,6 +37,7 @@ static const struct {
     [SCOPE_TENANTS_WRITE] = {"tenants.write", true},
     [SCOPE_METRICS_READ] = {"metrics.read", true},
     [SCOPE_ADMIN_WRITE] = {"admin.write", true},
+    [SCOPE_TOKEN_EXCHANGE] = {"token.exchange", true},
     [SCOPE_UNKNOWN] = {"", true},
 };
 
@@ -183,7 +185,7 @@ void
 principal_make_reader(struct principal *p)
 {
     p->scopes = BIT(SCOPE_SYSTEM_READ) | BIT(SCOPE_TELEMETRY_READ) | BIT(SCOPE_ANOMALY_READ) |
-                BIT(SCOPE_TENANTS_READ) | BIT(SCOPE_METRICS_READ);
+                BIT(SCOPE_TENANTS_READ) | BIT(SCOPE_METRICS_READ) | BIT(SCOPE_APPROVAL_READ);
 }
 
 bool
@@ -209,6 +211,7 @@ principal_name(const struct principal *p, char out[PRINCIPAL_NAME])
         [PROOF_KEY] = "key:",
         [PROOF_TOKEN] = "token:",
         [PROOF_CERTIFICATE] = "certificate",
+        [PROOF_JWT] = "jwt:",
     };
     char uid[PRINCIPAL_TENANT];
     (void)snprintf(uid, sizeof uid, "uid:%u", (unsigned)p->uid);

@@ -34,6 +34,7 @@ enum principal_proof {
     PROOF_KEY,         // an API key
     PROOF_TOKEN,       // a capability token, whose caveats narrow its scopes further
     PROOF_CERTIFICATE, // TLS: a certificate that the configuration lists
+    PROOF_JWT,         // a JSON Web Token of an issuer that the configuration lists
 };
 
 // The scopes of the schema (options.proto), as bits. A scope that is not in the table of principal.c is an operators'
@@ -52,6 +53,7 @@ enum scope {
     SCOPE_ANOMALY_READ,
     SCOPE_KEY_READ,
     SCOPE_KEY_WRITE, // makes and revokes credentials
+    SCOPE_AUDIT_READ,
     SCOPE_APPROVAL_READ,
     SCOPE_APPROVAL_WRITE,  // asks for approvals
     SCOPE_APPROVAL_ANSWER, // operators, and whom they give it to: answers them
@@ -61,6 +63,7 @@ enum scope {
     SCOPE_TENANTS_WRITE,   // operators: credentials of other tenants
     SCOPE_METRICS_READ,    // operators: the metrics of the broker, which cover all tenants
     SCOPE_ADMIN_WRITE,     // operators: the broker's own state
+    SCOPE_TOKEN_EXCHANGE,  // holders of a JSON Web Token, and operators
     SCOPE_UNKNOWN,         // operators
     SCOPES_N,
 };
@@ -72,7 +75,10 @@ struct principal {
     uint32_t scopes; // bits of enum scope
     // Of a credential: which one, for log lines and for who narrows it further; otherwise zeros.
     uint8_t credential[16];
-    // Of a key: its id; of a token: that of its first block; otherwise "".
+    // Of a JSON Web Token: the rights of the token that it can be exchanged for, and how long that is valid at most.
+    uint32_t granted;
+    uint64_t granted_ms;
+    // Of a key: its id; of a token: that of its first block; of a JSON Web Token: the beginning of its subject; otherwise "".
     char credential_id[PRINCIPAL_CREDENTIAL];
     char address[PRINCIPAL_ADDRESS]; // tcp, tls: of the peer; ipc, ws: ""
     // From the kernel (PROOF_PEER), for the log; otherwise 0.

@@ -21,6 +21,7 @@
 #include "listen.h"
 #include "proto/soon.h"
 #include "server/base/metrics.h"
+#include "server/base/unblock.h"
 
 enum {
     ACCEPT_PAUSE_MS = 100, // after a failure, such as lack of descriptors
@@ -114,7 +115,7 @@ stream_read(struct transport_stream *s, void *buf, size_t n)
 static void
 receive(struct transport_stream *s)
 {
-    ssize_t n = recv(s->fd, s->buf, s->room, MSG_DONTWAIT);
+    ssize_t n = unblock_recv(s->fd, s->buf, s->room);
     if (n < 0 && (errno == EAGAIN || errno == EINTR) && !s->broken)
         return;
     s->reading = false;
@@ -222,7 +223,7 @@ stream_close(struct transport_stream *s)
     s->closing = true;
     list_remove(&s->node);
     uv_close((uv_handle_t *)&s->poll, on_stream_closed);
-    (void)close(s->fd); // after libuv has closed the handle
+    unblock_close(s->fd); // after libuv has closed the handle
 }
 
 // Takes ownership of the socket, also on failure. NULL: out of memory.

@@ -18,12 +18,19 @@
 #include "server/base/loop.h"
 #include "server/base/packet_link.h"
 #include "server/base/server.h"
+#include "server/base/unblock.h"
 #include "sandbox.h"
 #include "spawn.h"
 
 _Static_assert((int)AGENT_PACKET_MAX <= (int)PACKET_LINK_IN_MAX, "a packet fits");
 
-enum { PACKETS_PER_TURN = 16, START_MS = 60 * 1000, FORK_MS = 10 * 1000, KILL_MS = 5 * 1000 };
+enum {
+    PACKETS_PER_TURN = 16,
+    REST_MAX = 1024,
+    START_MS = 60 * 1000,
+    FORK_MS = 10 * 1000,
+    KILL_MS = 5 * 1000
+};
 
 // FORKING: the guest does not know it yet.
 enum agent_state { AGENT_FORKING, AGENT_STARTING, AGENT_RUNNING, AGENT_ENDING };
@@ -216,6 +223,7 @@ agent_new(struct sandbox *s, const struct agent_events *events, void *cookie, in
         return NULL;
     }
     int auto_close end = pair[1];
+    unblock_refuse(pair[0]);
     struct agent *a = packet_link_new(sizeof *a, sandboxes_server(s->all)->loop, pair[0], &kind, e);
     if (a == NULL)
         return NULL;
@@ -445,6 +453,11 @@ agents_exited(struct sandbox *s, uint32_t number, uint32_t status)
     struct err ignored;
     if (a == NULL || a->state == AGENT_STARTING || a->state == AGENT_FORKING)
         return false;
+    packet_link_rest(&a->link,
+                     REST_MAX); // its last packets, which the guest's report has overtaken
+    a = find(s, number);
+    if (a == NULL) // closed by one of them
+        return true;
     explain(a, (int)status, &e);
     if (s->link != NULL && guest_link_remove(s->link, number, &ignored) < 0)
         log_err_about(LOG_WARNING, "remove-job", &(struct log_about){.sandbox = s->id.id},

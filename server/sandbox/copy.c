@@ -8,6 +8,7 @@
 // and the sandbox thawed at once: the keeper sees that its socket is closed, and ends.
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/statfs.h>
 #include <unistd.h>
@@ -23,6 +24,8 @@
 #include "server/keeper/keep.h"
 #include "spawn.h"
 
+enum { AGAIN_MS = 20 };
+
 struct sandbox_copying {
     struct sandbox *sandbox; // held
     struct sandbox_copy want;
@@ -30,12 +33,16 @@ struct sandbox_copying {
     struct err failed; // code 0: not so far
     bool frozen;       // a freeze was requested
     uint64_t frozen_at_ns, began_ns;
-    int fd; // to the keeper; -1: none
+    int fd;                       // to the keeper; -1: none
+    struct sandbox_copying *next; // waits until this one has made way; NULL: none
     struct loop_poll *poll;
     struct loop_timer *timer;
+    struct loop_timer *again; // asks for a keeper; NULL: not planned
 };
 
 // ---- the end
+
+static void start_next(struct sandbox_copying *c);
 
 static void
 end(struct sandbox_copying *c)
@@ -44,9 +51,12 @@ end(struct sandbox_copying *c)
     const struct err failed = c->failed;
     const struct sandbox_copied result = c->result;
     const struct sandbox_copy want = c->want;
+    struct sandbox_copying *next = c->next;
     s->copying = NULL;
     free(c);
-    if (failed.code == ERR_OK) {
+    if (next != NULL)
+        start_next(next);
+    if (failed.code == ERR_OK && want.from == 0) {
         metrics_add(METRIC_COPIES, 1);
         metrics_add(METRIC_COPIED_BYTES, result.bytes);
     }
@@ -104,6 +114,7 @@ let_keeper_go(struct sandbox_copying *c)
 {
     loop_poll_stop(&c->poll);
     loop_timer_stop(&c->timer);
+    loop_timer_stop(&c->again);
     if (c->fd >= 0)
         (void)close(c->fd);
     c->fd = -1;
@@ -185,6 +196,30 @@ on_deadline(void *cookie)
     give_up(c, &e);
 }
 
+static int ask(struct sandbox_copying *c, struct err *e);
+
+static void
+on_again(void *cookie)
+{
+    struct sandbox_copying *c = cookie;
+    struct err e;
+    loop_timer_stop(&c->again);
+    if (c->sandbox->state == SANDBOX_DELETING)
+        (void)err_set(&e, ERR_ABORTED, "the sandbox is being deleted");
+    else if (ask(c, &e) == 0)
+        return;
+    give_up(c, &e);
+}
+
+// The host has a few keepers at a time. A fork waits for one; no job is frozen meanwhile.
+static bool
+wait_for_keeper(struct sandbox_copying *c, const struct err *e)
+{
+    return c->want.other_generation != 0 && strcmp(e->reason, "KEEPERS") == 0 &&
+           uv_hrtime() - c->began_ns < c->want.ms * UINT64_C(1000000) &&
+           loop_timer_start(c->sandbox->all->srv->loop, &c->again, AGAIN_MS, on_again, c) == 0;
+}
+
 static void
 // NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
 on_begun(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
@@ -195,13 +230,16 @@ on_begun(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
     uv_loop_t *loop = c->sandbox->all->srv->loop;
     struct err e;
     if (reply->ok == 0) {
-        give_up(c, &reply->err);
+        if (!wait_for_keeper(c, &reply->err))
+            give_up(c, &reply->err);
         return;
     }
     c->fd = fds[0];
     c->result.layer = reply->layer;
-    if (c->sandbox->state == SANDBOX_DELETING) {
-        (void)err_set(&e, ERR_ABORTED, "the sandbox is being deleted");
+    if (c->sandbox->state == SANDBOX_DELETING || c->next != NULL) {
+        (void)err_set(&e, ERR_ABORTED,
+                      c->next != NULL ? "another copy takes its place"
+                                      : "the sandbox is being deleted");
         give_up(c, &e);
         return;
     }
@@ -220,8 +258,10 @@ static int
 ask(struct sandbox_copying *c, struct err *e)
 {
     const struct sandbox *s = c->sandbox;
-    const struct spawn_copy plan = {c->want.from, c->want.below, c->want.bytes, c->want.inodes};
-    c->began_ns = uv_hrtime();
+    const struct spawn_copy plan = {c->want.from,   c->want.below, c->want.bytes,
+                                    c->want.inodes, c->want.other, c->want.other_generation};
+    if (c->began_ns == 0)
+        c->began_ns = uv_hrtime();
     return spawn_copy(s->all->srv->spawn, s->slot, s->generation, &plan, on_begun, c, e);
 }
 
@@ -261,9 +301,10 @@ check_size(const struct sandbox *s, const struct sandbox_copy *want, struct err 
 {
     struct statfs fs;
     const int fd = s->dirs.fd[SPAWN_FD_DISK];
-    if (want->from != 0 || fd < 0 || fstatfs(fd, &fs) < 0)
+    if (fd < 0 || fstatfs(fd, &fs) < 0)
         return 0;
-    const uint64_t written = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
+    const uint64_t written =
+        want->from != 0 ? want->bytes : (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
     const uint64_t memory = s->spec.limits.v[LIMIT_MEMORY_BYTES];
     const uint64_t held = cgstat_memory_held(&s->dirs);
     if (memory == 0 || held + written <= memory)
@@ -276,15 +317,72 @@ check_size(const struct sandbox *s, const struct sandbox_copy *want, struct err 
     return r;
 }
 
+// Its own layers are joined in the background.
+static bool
+is_join(const struct sandbox_copy *want)
+{
+    return want->from != 0 && want->other_generation == 0;
+}
+
+// Nobody waits for a join, so it gives way to other copies.
+static bool
+gives_way(const struct sandbox_copying *c, const struct sandbox_copy *want)
+{
+    return is_join(&c->want) && !is_join(want) && c->next == NULL;
+}
+
 static int
 check(const struct sandbox *s, const struct sandbox_copy *want, struct err *e)
 {
     int r = sandbox_check_running(s, e);
-    if (r == 0 && s->copying != NULL) {
+    if (r == 0 && s->copying != NULL && !gives_way(s->copying, want)) {
         r = err_set(e, ERR_FAILED_PRECONDITION, "files of sandbox %s are being copied", s->id.id);
         err_detail(e, "COPYING", s->id.id, "try again");
     }
     return r < 0 ? r : check_size(s, want, e);
+}
+
+static int
+start(struct sandbox_copying *c, struct err *e)
+{
+    struct sandbox *s = c->sandbox;
+    int r = c->frozen
+                ? spawn_still(s->all->srv->spawn, s->slot, s->generation, true, on_still, c, e)
+                : ask(c, e);
+    if (r < 0)
+        return r;
+    s->copying = c;
+    if (c->frozen)
+        sandbox_move(s, SANDBOX_COPYING);
+    return 0;
+}
+
+// The sandbox may have changed since the request.
+static void
+start_next(struct sandbox_copying *c)
+{
+    struct err e;
+    int r = sandbox_check_running(c->sandbox, &e);
+    if (r == 0)
+        r = check_size(c->sandbox, &c->want, &e);
+    if (r == 0)
+        r = start(c, &e);
+    if (r == 0)
+        return;
+    c->frozen = false;
+    fail(c, &e);
+    end(c);
+}
+
+// A request to the spawner cannot be taken back; its reply ends the copy.
+static void
+make_way(struct sandbox_copying *c)
+{
+    struct err e;
+    if (c->poll == NULL)
+        return;
+    (void)err_set(&e, ERR_ABORTED, "another copy takes its place");
+    give_up(c, &e);
 }
 
 int
@@ -297,24 +395,25 @@ sandbox_copy(struct sandbox *s, const struct sandbox_copy *want, struct err *e)
     if (c == NULL)
         return err_sys(e, ENOMEM, "copy files");
     *c = (struct sandbox_copying){.sandbox = s, .want = *want, .frozen = want->from == 0, .fd = -1};
-    r = c->frozen ? spawn_still(s->all->srv->spawn, s->slot, s->generation, true, on_still, c, e)
-                  : ask(c, e);
-    if (r < 0) {
-        free(c);
-        return r;
+    if (s->copying != NULL) {
+        s->copying->next = c;
+        sandbox_hold(s);
+        make_way(s->copying);
+        return 0;
     }
-    s->copying = c;
-    sandbox_hold(s);
-    if (c->frozen)
-        sandbox_move(s, SANDBOX_COPYING);
-    return 0;
+    r = start(c, e);
+    if (r < 0)
+        free(c);
+    else
+        sandbox_hold(s);
+    return r;
 }
 
 void
 sandbox_copy_forget(struct sandbox *s)
 {
-    if (s->copying != NULL)
-        s->copying->want.done = NULL;
+    for (struct sandbox_copying *c = s->copying; c != NULL; c = c->next)
+        c->want.done = NULL;
 }
 
 // The sandbox is being deleted: its keeper need not go on. What waits for the spawner ends with its answer.

@@ -14,7 +14,10 @@
 
 #include "proto/auto.h"
 #include "sandbox.h"
+#include "server/base/log.h"
+#include "server/base/metrics.h"
 #include "server/base/server.h"
+#include "server/base/unblock.h"
 
 enum {
     READ_MAX = 64 * 1024,
@@ -26,6 +29,9 @@ enum {
     MINOR_PTMX = 2,
     MAJOR_PTY_MASTER = 128,
     CTRL_D = 4,
+    // Writes to a terminal that waited for UNBLOCK_MS, before its guest counts as hostile. One may be an accident, since a
+    // signal interrupts any; a read that waited shows that the terminal is blocking.
+    WAITS_MAX = 8,
 };
 
 static uv_loop_t *
@@ -110,7 +116,34 @@ drop_input(struct job *j)
     j->input_at = j->input_n = j->input_size = 0;
 }
 
-// The guest shares a terminal's master and its flags. If the guest made it blocking, it could stop the broker.
+static void
+on_blocking_terminal(void *cookie)
+{
+    struct job *j = cookie;
+    struct err e;
+    const struct log_about about = {
+        .sandbox = j->sandbox_id, .job = j->id.id, .tenant = j->tenant->name};
+    (void)err_set(&e, ERR_INTERNAL, "sandbox %s: the guest made a terminal blocking",
+                  j->sandbox_id);
+    log_err_about(LOG_ERROR, "sandbox-lost", &about, &e);
+    metrics_add(METRIC_SANDBOXES_LOST, 1);
+    sandbox_destroy(j->sandbox, &e, NULL);
+}
+
+// The guest shares a terminal's master and its flags. If it made it blocking, a call waited for a while: the terminal is
+// closed, and the sandbox destroyed.
+static void
+count_waits(struct job *j, unsigned n)
+{
+    j->waits += n;
+    if (j->waits < WAITS_MAX || j->fd[OUT] < 0)
+        return;
+    close_end(j, IN);
+    close_end(j, OUT);
+    if (loop_timer_start(loop_of(j), &j->retry, 0, on_blocking_terminal, j) < 0)
+        job_cancel(j, "its guest made the terminal blocking");
+}
+
 static bool
 stays_non_blocking(int fd)
 {
@@ -118,14 +151,39 @@ stays_non_blocking(int fd)
     return flags >= 0 && ((flags & O_NONBLOCK) != 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0);
 }
 
+// As read(2) and write(2), without waiting. errno EAGAIN: not now.
+static ssize_t
+read_end(struct job *j, int i, void *bytes, size_t n)
+{
+    if (!j->terminal)
+        return read(j->fd[i], bytes, n);
+    ssize_t r = stays_non_blocking(j->fd[i]) ? unblock_read(j->fd[i], bytes, n) : -1;
+    if (r < 0 && errno == ETIME) {
+        count_waits(j, WAITS_MAX);
+        errno = EAGAIN;
+    }
+    return r;
+}
+
+static ssize_t
+write_end(struct job *j, const void *bytes, size_t n)
+{
+    if (!j->terminal)
+        return write(j->fd[IN], bytes, n);
+    ssize_t r = stays_non_blocking(j->fd[IN]) ? unblock_write(j->fd[IN], bytes, n) : -1;
+    if (r < 0 && errno == ETIME) {
+        count_waits(j, 1);
+        errno = EAGAIN;
+    }
+    return r;
+}
+
 // Writes as much as the pipe accepts. Closes the pipe if that was requested or nobody reads it any more.
 static void
 push_input(struct job *j)
 {
     while (j->fd[IN] >= 0 && j->input_at < j->input_n) {
-        if (j->terminal && !stays_non_blocking(j->fd[IN]))
-            break;
-        ssize_t w = write(j->fd[IN], j->input + j->input_at, j->input_n - j->input_at);
+        ssize_t w = write_end(j, j->input + j->input_at, j->input_n - j->input_at);
         if (w < 0 && (errno == EAGAIN || errno == EINTR))
             break;
         if (w < 0) {
@@ -264,9 +322,7 @@ read_some(struct job *j, int i, uint64_t now)
     size_t space = j->fd[i] >= 0 ? room(j, now) : 0;
     if (space == 0)
         return 0;
-    if (j->terminal && !stays_non_blocking(j->fd[i]))
-        return 0;
-    ssize_t n = read(j->fd[i], bytes, space);
+    ssize_t n = read_end(j, i, bytes, space);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
     if (n <= 0) { // a terminal returns EIO after its last user has closed it
@@ -341,7 +397,8 @@ job_io_drain(struct job *j)
         for (int k = 0; k < DRAIN_READS_MAX && read_some(j, i, now) > 0; k++)
             continue;
     j->reading = READING;
-    loop_timer_stop(&j->retry);
+    if (j->waits < WAITS_MAX)
+        loop_timer_stop(&j->retry);
     want_output(j);
     return output_is_over(j);
 }

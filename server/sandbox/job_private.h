@@ -60,6 +60,7 @@ struct job {
     unsigned walking;  // then it must not be freed
 
     enum job_reading reading;
+    unsigned waits;         // of calls on its terminal, which should not wait
     unsigned disk_had_room; // DISK_BYTES_FULL, DISK_INODES_FULL: was not full at an earlier check
     bool one_shot, unkept, terminal, kept;
     bool input_ends; // close stdin (or send ^D) after the queued bytes

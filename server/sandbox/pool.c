@@ -24,6 +24,7 @@ enum {
     // making a sandbox competes with the job that has just started: give it a head start
     LATER_MS = 3,
     GIVE_UP_MS = 2000, // a request that has waited this long gets the failure instead
+    KEPT_PART = 4,     // of the pool, for tenants that have few sandboxes
 };
 
 static void
@@ -56,11 +57,34 @@ request_of(struct pool_entry *p)
     return list_entry(p, struct pool_request, place);
 }
 
-// The next waiting request. NULL: none.
-static struct pool_request *
-take_waiting(struct template_pool *tpool)
+// The number of ready ones that this tenant leaves to others: a tenant with more sandboxes than the pool has leaves the
+// last ones, so that another tenant's job starts without waiting for a birth.
+static uint32_t
+kept_from(const struct template_pool *tpool, const struct tenant *t)
 {
-    struct pool_entry *p = pool_queue_take(&tpool->waiting);
+    uint32_t pool = tpool->template->pool;
+    return t != NULL && tenant_held(t, LEDGER_SANDBOXES) > pool ? pool / KEPT_PART : 0;
+}
+
+static bool
+may_take(void *cookie, struct pool_entry *p)
+{
+    const struct template_pool *tpool = cookie;
+    const struct pool_request *r = request_of(p);
+    return tpool->ready_n >= kept_from(tpool, r->tenant);
+}
+
+static bool
+fits(void *cookie, struct pool_entry *p)
+{
+    return pool_warm_fits(cookie, &request_of(p)->spec.limits);
+}
+
+// The next waiting request; may: NULL, or which ones. NULL: none.
+static struct pool_request *
+take_waiting(struct template_pool *tpool, bool (*may)(void *cookie, struct pool_entry *p))
+{
+    struct pool_entry *p = pool_queue_take_if(&tpool->waiting, may, tpool);
     if (p == NULL)
         return NULL;
     loop_timer_stop(&request_of(p)->too_long);
@@ -210,7 +234,7 @@ is_wanted(const struct template_pool *tpool, const struct sandbox *s)
 void
 pool_add_ready(struct template_pool *tpool, struct sandbox *s)
 {
-    struct pool_request *r = take_waiting(tpool);
+    struct pool_request *r = take_waiting(tpool, may_take);
     if (r != NULL) {
         pool_warm_leaves(tpool, s);
         pool_serve(r, s);
@@ -229,7 +253,7 @@ on_not_made(struct template_pool *tpool, const struct err *e)
         tpool->last = *e;
         back_off(tpool);
     }
-    struct pool_request *r = take_waiting(tpool);
+    struct pool_request *r = take_waiting(tpool, NULL);
     if (r != NULL)
         pool_refuse(r, e);
 }
@@ -282,6 +306,15 @@ needs_more(const struct template_pool *tpool)
                tpool->template->pool + tpool->waiting.n;
 }
 
+// No more can be made, so nothing is gained by keeping some.
+static void
+serve_from_kept(struct template_pool *tpool)
+{
+    struct pool_request *r = NULL;
+    while (!list_empty(&tpool->ready) && (r = take_waiting(tpool, fits)) != NULL)
+        pool_serve(r, take_ready(tpool));
+}
+
 // Starts to make missing sandboxes.
 void
 pool_refill(struct template_pool *tpool)
@@ -295,6 +328,7 @@ pool_refill(struct template_pool *tpool)
         if (sandbox_create(p->all, tpool->template, &maker, tpool, &e) == 0)
             continue;
         tpool->making--;
+        serve_from_kept(tpool);
         give_up(tpool, e.code == ERR_UNAVAILABLE ? 0 : GIVE_UP_MS, &e);
         back_off(tpool);
         return;
@@ -495,7 +529,8 @@ pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
              struct pool_request **out, struct err *e)
 {
     struct template_pool *tpool = tpool_of(p, spec->template);
-    bool must_wait = list_empty(&tpool->ready) || !pool_warm_fits(tpool, &spec->limits);
+    const struct tenant *t = tenant_find(p->srv->tenants, tenant);
+    bool must_wait = tpool->ready_n <= kept_from(tpool, t) || !pool_warm_fits(tpool, &spec->limits);
     if (!spec->template->has_root)
         return err_set(e, ERR_NOT_FOUND, "the template %s was removed or disabled",
                        spec->template->name);

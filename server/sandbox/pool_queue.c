@@ -70,14 +70,25 @@ pool_queue_remove(struct pool_queue *q, struct pool_entry *p)
 struct pool_entry *
 pool_queue_take(struct pool_queue *q)
 {
-    if (q->n == 0)
-        return NULL;
-    struct pool_line *line = line_of(q->lines.next);
-    struct pool_entry *p = entry_of(line->entries.next);
-    list_remove(&line->node);
-    list_append(&q->lines, &line->node);
-    pool_queue_remove(q, p);
-    return p;
+    return pool_queue_take_if(q, NULL, NULL);
+}
+
+struct pool_entry *
+pool_queue_take_if(struct pool_queue *q, bool (*may)(void *cookie, struct pool_entry *p),
+                   void *cookie)
+{
+    list_each(it, &q->lines)
+    {
+        struct pool_line *line = line_of(it);
+        struct pool_entry *p = entry_of(line->entries.next);
+        if (may != NULL && !may(cookie, p))
+            continue;
+        list_remove(&line->node);
+        list_append(&q->lines, &line->node);
+        pool_queue_remove(q, p);
+        return p;
+    }
+    return NULL;
 }
 
 uint32_t

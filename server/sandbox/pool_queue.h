@@ -38,6 +38,11 @@ void pool_queue_remove(struct pool_queue *q, struct pool_entry *p);
 // Removes and returns the next entry; its queue is served again after all others. NULL: the queues are empty.
 struct pool_entry *pool_queue_take(struct pool_queue *q);
 
+// The same with the first entry that may be served now, in the order of the queues. may: NULL: each.
+struct pool_entry *pool_queue_take_if(struct pool_queue *q,
+                                      bool (*may)(void *cookie, struct pool_entry *p),
+                                      void *cookie);
+
 // Number of entries of a tenant.
 uint32_t pool_queue_of(const struct pool_queue *q, const void *who);
 

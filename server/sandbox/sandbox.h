@@ -329,7 +329,8 @@ int sandbox_inherit(struct sandbox *s, const struct sandbox *from, uint32_t laye
 // called once, later, also when the sandbox is being deleted by then, unless sandbox_copy_forget() comes before: the copy goes on. The copy
 // counts to the sandbox's limits of disk, inodes and memory, and the work to its CPU time. FAILED_PRECONDITION: it is not RUNNING, or
 // (COPYING) another copy is in progress. RESOURCE_EXHAUSTED: COPY_MEMORY; and in done COPY_BYTES, DISK_FULL, LAYERS.
-// DEADLINE_EXCEEDED (COPY_TIME). After a failure the sandbox is as it was.
+// DEADLINE_EXCEEDED (COPY_TIME). After a failure the sandbox is as it was. A copy of its own layers, for which nobody waits, ends with
+// ABORTED when another one begins.
 struct sandbox_copied {
     uint32_t layer; // 0: it failed
     uint64_t bytes, inodes;
@@ -339,6 +340,8 @@ typedef void sandbox_copy_done(void *cookie, struct sandbox *s, const struct san
                                const struct err *e);
 struct sandbox_copy {
     uint32_t from, below;
+    // `from` is a layer of the sandbox in this slot, and the only one that is copied: it lies on `below` then; generation 0: its own
+    uint32_t other, other_generation;
     // files on this layer are on the copy from then on, since they are the same; 0: none
     uint32_t instead;
     uint64_t bytes; // the copy takes at most these
@@ -371,7 +374,7 @@ int sandbox_reset(struct sandbox *s, struct sandbox_swap *w, struct err *e);
 
 // Starts to show layers of the state directory (server/store), each after the one that it lies on, instead of what it has written since
 // its last layer. Otherwise like sandbox_restore(). `a` must stay valid until the answer.
-enum { SANDBOX_ADOPT_MAX = 47 };
+enum { SANDBOX_ADOPT_MAX = 250 };
 struct sandbox_adoption {
     uint32_t n; // at least 1
     const uint8_t *digest[SANDBOX_ADOPT_MAX];
@@ -384,13 +387,17 @@ int sandbox_adopt(struct sandbox *s, struct sandbox_adoption *a, struct sandbox_
                   struct err *e);
 
 // Starts to make a layer of another sandbox one of its own, on its layer `below` (0: on its root). What is shown does not change
-// before a sandbox_restore(), and jobs may run. done is called once, later, also when the sandbox is being deleted by then; layer: the new
-// one. The waiter may get RESOURCE_EXHAUSTED (LAYERS, DISK_FULL).
-typedef void sandbox_graft_done(void *cookie, struct sandbox *s, uint32_t layer,
+// before a sandbox_restore(), and jobs may run. Where the kernel cannot share it, it is copied, with the limits and failures of
+// sandbox_copy(). done is called once, later, also when the sandbox is being deleted by then; layer: the new one; copied: the bytes that
+// the copy takes, 0: it is none. The waiter may get RESOURCE_EXHAUSTED (LAYERS, DISK_FULL).
+typedef void sandbox_graft_done(void *cookie, struct sandbox *s, uint32_t layer, uint64_t copied,
                                 const struct err *e);
 struct sandbox_graft {
     const struct sandbox *from;
     uint32_t layer, below;
+    uint64_t bytes, inodes; // what the layer takes
+    uint64_t copy_max;      // a copy of more is refused (COPY_BYTES)
+    uint32_t ms;            // maximum time of a copy
     sandbox_graft_done *done;
     void *cookie;
 };

@@ -8,7 +8,7 @@ struct share_size {
 };
 
 // With a tenth, hostile jobs of ten kinds delayed a neighbour's short job twice as long (tests/bench/floods).
-enum { PART = 50 };
+enum { PART = 50, WEIGHT_USUAL = 100 };
 static const struct share_size of_sandbox = {300000000, 20};
 static const struct share_size of_tenant = {1000000000, 4};
 
@@ -37,8 +37,9 @@ void
 share_limits(const struct limits *limits, bool computes, struct spawn_limits *out)
 {
     limits_to_spawn(limits, out);
-    if (computes && out->cpu_weight > 1)
-        out->cpu_weight = (out->cpu_weight + PART - 1) / PART;
+    if (computes)
+        out->cpu_weight = out->cpu_weight <= WEIGHT_USUAL ? SPAWN_WEIGHT_IDLE
+                                                          : (out->cpu_weight + PART - 1) / PART;
 }
 
 bool

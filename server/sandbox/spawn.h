@@ -182,6 +182,7 @@ struct spawn_copy {
     uint32_t from, below;
     uint64_t bytes;
     uint32_t inodes;
+    uint32_t other, other_generation; // the slot that `from` is a layer of; 0: its own
 };
 int spawn_copy(struct spawn *s, uint32_t slot, uint32_t generation, const struct spawn_copy *copy,
                spawn_done *done, void *cookie, struct err *e);

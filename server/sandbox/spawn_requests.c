@@ -52,6 +52,8 @@ spawn_copy(struct spawn *s, uint32_t slot, uint32_t generation, const struct spa
         .generation = generation,
         .arg = copy->from,
         .other = copy->below,
+        .from_slot = copy->other,
+        .from_generation = copy->other_generation,
         .limits = {.disk_bytes = copy->bytes, .inodes = copy->inodes},
     };
     return spawn_ask(s, &q, done, cookie, e);

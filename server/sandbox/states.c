@@ -2,6 +2,7 @@
 // See sandbox.h: sandbox_states(), sandbox_graft().
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "private.h"
 #include "server/base/server.h"
@@ -61,11 +62,48 @@ sandbox_states_forget(struct sandbox_states *q)
 
 // ---- a layer of another sandbox
 
+enum { SPARE_BYTES = 1 << 20, SPARE_INODES = 256, INODES_MAX = 1 << 24 };
+
 struct grafting {
     struct sandbox *sandbox;
-    sandbox_graft_done *done;
-    void *cookie;
+    struct sandbox_graft want;
+    uint32_t slot, generation; // of the other, which may end meanwhile
 };
+
+static void
+on_copied(void *cookie, struct sandbox *s, const struct sandbox_copied *r, const struct err *failed)
+{
+    const struct grafting g = *(struct grafting *)cookie;
+    free(cookie);
+    g.want.done(g.want.cookie, s, r->layer, r->bytes, failed);
+    sandbox_let_go(s);
+}
+
+// Files of a layer in memory belong to the ids of the other sandbox, and this kernel cannot map those in a mount.
+static int
+copy_instead(struct grafting *g, struct err *e)
+{
+    const struct sandbox_graft *w = &g->want;
+    const uint64_t inodes = w->inodes + SPARE_INODES;
+    if (w->bytes > w->copy_max) {
+        int r = err_set(e, ERR_RESOURCE_EXHAUSTED,
+                        "this kernel cannot share files in memory between sandboxes, and "
+                        "%llu MiB are more than may be copied",
+                        (unsigned long long)(w->bytes >> 20));
+        err_detail(e, "COPY_BYTES", "copy_bytes_max", "raise it, or remove files");
+        return r;
+    }
+    const struct sandbox_copy copy = {.from = w->layer,
+                                      .below = w->below,
+                                      .other = g->slot,
+                                      .other_generation = g->generation,
+                                      .bytes = w->bytes + w->bytes / 8 + SPARE_BYTES,
+                                      .inodes = inodes < INODES_MAX ? (uint32_t)inodes : INODES_MAX,
+                                      .ms = w->ms,
+                                      .done = on_copied,
+                                      .cookie = g};
+    return sandbox_copy(g->sandbox, &copy, e);
+}
 
 static void
 // NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
@@ -74,14 +112,17 @@ on_grafted(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
     const struct grafting g = *(struct grafting *)cookie;
     struct err e;
     (void)fds;
-    free(cookie);
-    if (reply->ok == 0)
+    if (reply->ok == 0 && strcmp(reply->err.reason, "LAYER_IDS_UNSUPPORTED") == 0) {
+        if (copy_instead(cookie, &e) == 0)
+            return;
+    } else if (reply->ok == 0)
         e = reply->err;
     else if (g.sandbox->state == SANDBOX_DELETING)
         (void)err_set(&e, ERR_ABORTED, "the sandbox is being deleted");
     else
         e.code = ERR_OK;
-    g.done(g.cookie, g.sandbox, reply->layer, e.code != ERR_OK ? &e : NULL);
+    free(cookie);
+    g.want.done(g.want.cookie, g.sandbox, reply->layer, 0, e.code != ERR_OK ? &e : NULL);
     sandbox_let_go(g.sandbox);
 }
 
@@ -95,7 +136,8 @@ sandbox_graft(struct sandbox *s, const struct sandbox_graft *g, struct err *e)
     struct grafting *asked = calloc(1, sizeof *asked);
     if (asked == NULL)
         return err_sys(e, ENOMEM, "give files to a sandbox");
-    *asked = (struct grafting){s, g->done, g->cookie};
+    *asked = (struct grafting){s, *g, g->from->slot, g->from->generation};
+    asked->want.from = NULL;
     r = spawn_graft(s->all->srv->spawn, s->slot, s->generation, &from, on_grafted, asked, e);
     if (r < 0)
         free(asked);

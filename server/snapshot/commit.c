@@ -9,7 +9,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <uv.h>
 
+#include "server/base/metrics.h"
 #include "server/base/server.h"
 #include "server/sandbox/sandbox.h"
 #include "server/sandbox/template.h"
@@ -19,12 +21,13 @@
 enum { TRIES = 3, TEXT_PATHS = 4, TEXT_PATH = 72 };
 
 struct commit {
-    struct transaction *t;                      // held
-    unsigned stop;                              // enum transaction_stop
-    uint32_t chain[LAYERS_OF_SANDBOX], chain_n; // of the fork, the lowest first
-    uint32_t top;                               // of the sandbox, which the grafted ones lie on
-    uint32_t grafted, grafted_n;                // the highest so far, and their number
+    struct transaction *t;                 // held
+    unsigned stop;                         // enum transaction_stop
+    uint32_t chain[LAYERS_DEPTH], chain_n; // of the fork, the lowest first
+    uint32_t top;                          // of the sandbox, which the grafted ones lie on
+    uint32_t grafted, grafted_n;           // the highest so far, and their number
     unsigned tries;
+    uint64_t began_ns;
     bool holds_inside, holds_outside; // `busy` of their layers
     struct sandbox_swap swap;
     transaction_done *done; // NULL: nobody waits
@@ -62,9 +65,11 @@ end(struct commit *c, const struct err *failed)
     let_go(t, t->sandbox, c->holds_outside);
     t->refused = (struct err){0};
     if (failed != NULL) {
+        metrics_add(METRIC_TRANSACTIONS_REFUSED, 1);
         t->refused = *failed;
         (void)err_wrap(&t->refused, "commit transaction %s", t->id);
     } else {
+        metrics_observe(METRIC_TRANSACTION_COMMIT, 0, uv_hrtime() - c->began_ns);
         transaction_end(t, TRANSACTION_COMMITTED, "its transaction was committed");
     }
     if (c->done != NULL)
@@ -118,6 +123,7 @@ on_conflicts(void *cookie, struct conflict_list *found, const struct err *failed
     if (failed != NULL) {
         end(c, failed);
     } else if (found->n > 0) {
+        metrics_add(METRIC_TRANSACTION_CONFLICTS, 1);
         c->t->conflicts = *found;
         found->n = 0; // they are the transaction's now
         say_conflicts(c->t, &e);
@@ -204,8 +210,9 @@ seal_outside(struct commit *c)
     struct snapshot_op *sealing = NULL;
     struct err e;
     struct sandbox *s = outside(c, &e);
-    if (s == NULL || snapshots_seal(s, (c->stop & TRANSACTION_STOP_OUTSIDE) != 0, on_sealed_again,
-                                    c, &sealing, &e) < 0)
+    if (s == NULL || snapshots_seal_for(s, c->chain_n - c->grafted_n + 1,
+                                        (c->stop & TRANSACTION_STOP_OUTSIDE) != 0, on_sealed_again,
+                                        c, &sealing, &e) < 0)
         end(c, &e);
 }
 
@@ -216,10 +223,12 @@ again(struct commit *c)
 }
 
 static void
-on_grafted(void *cookie, struct sandbox *s, uint32_t layer, const struct err *failed)
+on_grafted(void *cookie, struct sandbox *s, uint32_t layer, uint64_t copied,
+           const struct err *failed)
 {
     struct commit *c = cookie;
     struct err e;
+    (void)copied;
     struct sandbox *from = transaction_inside(c->t, &e);
     if (failed != NULL || from == NULL) {
         end(c, failed != NULL ? failed : &e);
@@ -245,9 +254,14 @@ graft_next(struct commit *c, struct err *e)
     const struct sandbox *from = to == NULL ? NULL : transaction_inside(c->t, e);
     if (from == NULL)
         return err_errno(e);
+    const struct layer *l = layer_of(from->snapshots, c->chain[c->grafted_n]);
     const struct sandbox_graft g = {.from = from,
                                     .layer = c->chain[c->grafted_n],
                                     .below = c->grafted,
+                                    .bytes = l != NULL ? l->bytes : 0,
+                                    .inodes = l != NULL ? l->inodes : 0,
+                                    .copy_max = UINT64_MAX, // what fits on its disk
+                                    .ms = JOIN_MS,
                                     .done = on_grafted,
                                     .cookie = c};
     return sandbox_graft(to, &g, e);
@@ -257,9 +271,9 @@ graft_next(struct commit *c, struct err *e)
 static int
 list_chain(struct commit *c, struct snapshots_box *b, struct err *e)
 {
-    uint32_t down[LAYERS_OF_SANDBOX], n = 0, at = b->top;
+    uint32_t down[LAYERS_DEPTH], n = 0, at = b->top;
     const struct layer *l = NULL;
-    while (at != c->t->base_inside && n < LAYERS_OF_SANDBOX && (l = layer_of(b, at)) != NULL) {
+    while (at != c->t->base_inside && n < LAYERS_DEPTH && (l = layer_of(b, at)) != NULL) {
         down[n++] = at;
         at = l->below;
     }
@@ -318,12 +332,14 @@ transaction_commit(struct transaction *t, unsigned stop, transaction_done *done,
     struct commit *c = s == NULL ? NULL : calloc(1, sizeof *c);
     if (c == NULL)
         return s == NULL ? err_errno(e) : err_sys(e, ENOMEM, "commit a transaction");
-    *c = (struct commit){.t = t, .stop = stop, .done = done, .cookie = cookie};
+    *c = (struct commit){
+        .t = t, .stop = stop, .began_ns = uv_hrtime(), .done = done, .cookie = cookie};
     conflict_list_clear(&t->conflicts);
-    int r =
-        snapshots_seal(s, (stop & TRANSACTION_STOP_INSIDE) != 0, on_inside_sealed, c, &sealing, e);
+    int r = snapshots_seal_for(s, LAYERS_DEPTH - JOIN_DEPTH, (stop & TRANSACTION_STOP_INSIDE) != 0,
+                               on_inside_sealed, c, &sealing, e);
     if (r < 0) {
         free(c);
+        metrics_add(METRIC_TRANSACTIONS_REFUSED, 1);
         (void)err_wrap(e, "commit transaction %s", t->id);
         t->refused = *e;
         return r;

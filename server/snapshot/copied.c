@@ -20,17 +20,14 @@ struct copied_op {
 
 // 0: out of memory, or the spawner broke its promise.
 static uint32_t
-write_down(struct snapshots_box *b, const struct sandbox_copied *r)
+write_down(struct sandbox *s, const struct sandbox_copied *r)
 {
-    struct layer *l = layer_of(b, r->layer);
-    struct work *work = work_copy(b->now);
-    if (l == NULL || l->there || (work == NULL && b->now != NULL)) {
-        work_unref(work);
+    const struct snapshots_box *b = s->snapshots;
+    const struct layer l = {
+        .below = b->top, .bytes = r->bytes, .inodes = r->inodes, .work = work_copy(b->now)};
+    if (l.work == NULL && b->now != NULL)
         return 0;
-    }
-    *l = (struct layer){
-        .there = true, .below = b->top, .bytes = r->bytes, .inodes = r->inodes, .work = work};
-    return r->layer;
+    return layer_put(s, r->layer, &l) != NULL ? r->layer : 0;
 }
 
 static void
@@ -43,7 +40,7 @@ on_copied(void *cookie, struct sandbox *s, const struct sandbox_copied *r, const
     if (failed != NULL) {
         e = *failed;
         (void)err_wrap(&e, "copy the files of sandbox %s", s->id.id);
-    } else if (write_down(b, r) == 0) {
+    } else if (write_down(s, r) == 0) {
         sandbox_drop_layer(s, r->layer);
         (void)err_sys(&e, ENOMEM, "write down a copy");
     } else {
@@ -59,7 +56,11 @@ int
 copied_begin(struct sandbox *s, const struct while_jobs_run *how, copied_done *done, void *cookie,
              struct err *e)
 {
-    struct copied_op *op = calloc(1, sizeof *op);
+    struct copied_op *op = NULL;
+    int r = layers_may_add(s, e);
+    if (r < 0)
+        return r;
+    op = calloc(1, sizeof *op);
     if (op == NULL || snapshots_box_of(s) == NULL) {
         free(op);
         return err_sys(e, ENOMEM, "copy files");
@@ -71,7 +72,7 @@ copied_begin(struct sandbox *s, const struct while_jobs_run *how, copied_done *d
                                       .ms = how->ms_max != 0 ? how->ms_max : COPY_MS_USUAL,
                                       .done = on_copied,
                                       .cookie = op};
-    int r = sandbox_copy(s, &want, e);
+    r = sandbox_copy(s, &want, e);
     if (r < 0) {
         free(op);
         return r;

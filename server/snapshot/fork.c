@@ -21,6 +21,7 @@ struct child {
     struct pool_request *request;
     struct sandbox_swap swap;
     char id[ID_TEXT_MAX + 1]; // "": there is none
+    bool waits;               // until the layers of those before it have been copied
 };
 
 struct fork_op {
@@ -29,7 +30,10 @@ struct fork_op {
     char parent[ID_TEXT_MAX + 1], tenant[32];
     uint32_t layer, count, waiting;
     uint64_t ttl_ms;
-    bool holds; // the parent's layers
+    bool holds;   // the parent's layers
+    bool copying; // them, for one of the children
+    uint64_t copy_bytes_max;
+    uint32_t copy_ms_max;
     bool failed;
     struct err e; // the first failure
     struct copied_cost cost;
@@ -136,6 +140,59 @@ on_inherited(void *cookie, struct sandbox *s, const struct err *failed)
     child_done(op, &e);
 }
 
+static void copy_next(struct fork_op *op);
+
+static void
+on_brought(void *cookie, struct sandbox *s, uint64_t copied, const struct err *failed)
+{
+    struct fork_op *op = ((struct child *)cookie)->op;
+    op->copying = false;
+    op->cost.bytes += copied;
+    if (failed == NULL)
+        sandbox_rest_soon(s);
+    op->waiting++; // until this returns
+    child_done(op, failed);
+    copy_next(op);
+    child_done(op, NULL);
+}
+
+static int
+copy_to(struct fork_op *op, struct child *c, struct err *e)
+{
+    const struct sandbox *parent = find(op, op->parent);
+    struct sandbox *s = find(op, c->id);
+    if (parent == NULL || s == NULL)
+        return err_set(e, ERR_ABORTED, "the sandbox was deleted meanwhile");
+    const struct bring_want want = {op->layer, op->copy_bytes_max, op->copy_ms_max};
+    return bring_begin(s, parent, &want, on_brought, c, e);
+}
+
+// One child after the other: keepers are few, and others need them, too.
+static void
+copy_next(struct fork_op *op)
+{
+    struct err e;
+    for (uint32_t i = 0; i < op->count && !op->copying; i++) {
+        struct child *c = &op->child[i];
+        if (!c->waits)
+            continue;
+        c->waits = false;
+        e = op->e;
+        op->copying = !op->failed && copy_to(op, c, &e) == 0;
+        if (!op->copying)
+            child_done(op, &e);
+    }
+}
+
+static void
+copy_later(struct fork_op *op, struct child *c)
+{
+    c->waits = true;
+    op->waiting++;
+    copy_next(op);
+    child_done(op, NULL);
+}
+
 static void
 on_child(void *cookie, struct sandbox *s, const struct err *failed)
 {
@@ -149,6 +206,10 @@ on_child(void *cookie, struct sandbox *s, const struct err *failed)
     }
     (void)snprintf(c->id, sizeof c->id, "%s", s->id.id);
     const struct sandbox *parent = find(op, op->parent);
+    if (parent != NULL && layers_are_copied(parent)) {
+        copy_later(op, c);
+        return;
+    }
     c->swap.waiter.done = on_inherited;
     c->swap.waiter.cookie = c;
     if (parent == NULL)
@@ -257,6 +318,8 @@ fork_begin(struct sandbox *parent, struct pool *pool, const struct fork_request 
     op->pool = pool;
     op->count = q->count;
     op->ttl_ms = q->ttl_ms;
+    op->copy_bytes_max = q->how.bytes_max != 0 ? q->how.bytes_max : COPY_BYTES_USUAL;
+    op->copy_ms_max = q->how.ms_max != 0 ? q->how.ms_max : COPY_MS_USUAL;
     op->done = done;
     op->cookie = cookie;
     (void)snprintf(op->parent, sizeof op->parent, "%s", parent->id.id);

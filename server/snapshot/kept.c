@@ -208,18 +208,15 @@ on_adopted(void *cookie, struct sandbox *s, const struct err *e)
     struct err none;
     b->busy--;
     for (uint32_t i = 0; e == NULL && i < op->layers_n; i++) {
-        struct layer *l = layer_of(b, op->adoption.layer[i]);
-        if (l == NULL)
-            continue;
         const uint8_t below = op->adoption.below[i];
-        *l = (struct layer){.there = true,
-                            .below = below == 0 ? 0 : op->adoption.layer[below - 1],
-                            .bytes = op->layer[i]->bytes,
-                            .inodes = op->layer[i]->entries,
-                            .kept = op->layer[i],
-                            .work = take_ptr(op->work[i]),
-                            .store = op->srv->store};
-        store_hold(l->kept);
+        const struct layer l = {.below = below == 0 ? 0 : op->adoption.layer[below - 1],
+                                .bytes = op->layer[i]->bytes,
+                                .inodes = op->layer[i]->entries,
+                                .kept = op->layer[i],
+                                .work = take_ptr(op->work[i]),
+                                .store = op->srv->store};
+        store_hold(l.kept);
+        (void)layer_put(s, op->adoption.layer[i], &l);
     }
     if (e == NULL)
         layers_go_on(b, op->swap.layer);

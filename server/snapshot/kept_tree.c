@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See kept.h: all layers of a sandbox as a list, for a record of the store, and its snapshots. Layers that are in the state directory
-// come first: what lies below one of them is there, too, and the store lists what it knows before what it writes.
+// See kept.h: all layers of a sandbox as a list, for a record of the store, and its snapshots.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,13 +28,13 @@ can_follow(const struct kept_tree *t, const struct layer *l, uint32_t number)
 
 // False: there is no room.
 static bool
-add_all(struct kept_tree *t, struct snapshots_box *b, bool kept)
+add_all(struct kept_tree *t, const struct snapshots_box *b)
 {
     for (bool more = true; more;) {
         more = false;
-        for (uint32_t number = 1; number <= LAYERS_OF_SANDBOX; number++) {
+        for (uint32_t number = 1; number <= b->layers_n; number++) {
             const struct layer *l = layer_of(b, number);
-            if ((l->kept != NULL) != kept || !can_follow(t, l, number))
+            if (!can_follow(t, l, number))
                 continue;
             if (t->n == STORE_LAYERS_MAX)
                 return false;
@@ -72,7 +71,7 @@ kept_tree_of(struct sandbox *s, struct kept_tree *out, struct err *e)
     *out = (struct kept_tree){0};
     if (b == NULL)
         return 0;
-    if (!add_all(out, b, true) || !add_all(out, b, false)) {
+    if (!add_all(out, b)) {
         int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "sandbox %s has more than %d layers of files",
                         s->id.id, STORE_LAYERS_MAX);
         err_detail(e, "LAYERS", "layers", "delete snapshots, or restore an early one");
@@ -125,7 +124,7 @@ kept_missing(const struct sandbox *s)
 {
     struct statfs fs;
     uint64_t bytes = 0;
-    for (uint32_t i = 0; s->snapshots != NULL && i < LAYERS_OF_SANDBOX; i++) {
+    for (uint32_t i = 0; s->snapshots != NULL && i < s->snapshots->layers_n; i++) {
         const struct layer *l = &s->snapshots->layer[i];
         bytes += l->there && l->kept == NULL ? l->bytes : 0;
     }

@@ -65,7 +65,7 @@ static size_t
 bytes_noted(const struct snapshots_box *b)
 {
     size_t bytes = b->now->bytes;
-    for (unsigned i = 0; i < LAYERS_OF_SANDBOX; i++)
+    for (unsigned i = 0; i < b->layers_n; i++)
         bytes += b->layer[i].work != NULL ? b->layer[i].work->bytes : 0;
     return bytes;
 }
@@ -120,10 +120,10 @@ noted_observe(struct sandboxes *all)
 Stockade__Work__Work *
 noted_message(struct snapshots_box *b, uint32_t layer, struct arena *a)
 {
-    struct work *chain[LAYERS_OF_SANDBOX];
-    uint32_t n = LAYERS_OF_SANDBOX;
+    struct work *chain[LAYERS_DEPTH];
+    uint32_t n = LAYERS_DEPTH;
     const struct layer *l = NULL;
     for (uint32_t at = layer; n > 0 && (l = layer_of(b, at)) != NULL; at = l->below)
         chain[--n] = l->work;
-    return work_message(chain + n, LAYERS_OF_SANDBOX - n, a);
+    return work_message(chain + n, LAYERS_DEPTH - n, a);
 }

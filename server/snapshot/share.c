@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "fork.h"
+#include "server/base/server.h"
 #include "server/rpc/tenants.h"
 #include "server/sandbox/sandbox.h"
 #include "server/store/store.h"
@@ -34,10 +35,19 @@ share_one(struct layer *l, struct tenant *t, struct err *e)
     return 0;
 }
 
+bool
+layers_are_copied(const struct sandbox *s)
+{
+    const struct spawn_features *f = sandboxes_server(s->all)->features;
+    return f != NULL && f->copies_layers != 0;
+}
+
 int
 layers_share(struct sandbox *s, uint32_t layer, struct err *e)
 {
     int r = 0;
+    if (layers_are_copied(s))
+        return 0;
     struct layer *l = NULL;
     for (uint32_t at = layer; r == 0 && (l = layer_of(s->snapshots, at)) != NULL; at = l->below)
         r = share_one(l, s->tenant, e);
@@ -66,9 +76,10 @@ layers_grafted(struct sandbox *to, struct sandbox *from, uint32_t layer, uint32_
                uint32_t below)
 {
     const struct layer *source = layer_of(from->snapshots, layer);
-    struct layer *l = layer_of(to->snapshots, number);
-    if (l != NULL && source != NULL && !l->there)
-        *l = copy_of(source, below);
+    if (source == NULL)
+        return;
+    const struct layer l = copy_of(source, below);
+    (void)layer_put(to, number, &l);
 }
 
 // The child's layers have the numbers from 1 on, the lowest first.
@@ -83,10 +94,13 @@ layers_write_down(struct sandbox *child, struct sandbox *parent, uint32_t layer,
     layers_go_on(b, top);
     for (uint32_t at = layer; top > 0 && (from = layer_of(parent->snapshots, at)) != NULL;
          at = from->below, top--) {
-        struct layer *to = layer_of(b, top);
-        if (to == NULL)
-            break;
-        *to = copy_of(from, top - 1);
+        // one that was joined in the meantime is not shared yet
+        int r = share_one(from, parent->tenant, e);
+        if (r < 0)
+            return r;
+        const struct layer l = copy_of(from, top - 1);
+        if (layer_put(child, top, &l) == NULL)
+            return err_sys(e, ENOMEM, "write down the layers");
     }
     return 0;
 }

@@ -17,9 +17,10 @@
 #include "server/sandbox/observers.h"
 #include "server/sandbox/sandbox.h"
 
-enum { LOOK_MS = 2, STOP_MS = 10 * 1000 };
+enum { LOOK_MS = 2, STOP_MS = 10 * 1000, ROOM_MS = 30 * 1000 };
 
 struct snapshot_op {
+    struct list node; // of those that wait for a time
     struct sandbox_swap swap;
     struct server *srv;
     bool restores;
@@ -27,10 +28,14 @@ struct snapshot_op {
     char name[SNAPSHOT_NAME];
     char sandbox[ID_TEXT_MAX + 1], tenant[32]; // while its jobs end
     uint64_t stop_until_ns;
+    uint32_t room;          // for so many layers
+    uint64_t room_until_ns; // 0: it has not waited for it
     struct loop_timer *timer;
     snapshot_done *done; // NULL: nobody waits
     void *cookie;
 };
+
+static struct list waiting = {&waiting, &waiting};
 
 // ---- what there is
 
@@ -82,7 +87,7 @@ snapshots_current(const struct sandbox *s)
     struct snapshots_box *b = s->snapshots;
     const struct snapshot *found = NULL;
     uint32_t at = b == NULL ? 0 : b->top;
-    for (unsigned i = 0; i < LAYERS_OF_SANDBOX && found == NULL; i++) {
+    for (unsigned i = 0; i < LAYERS_DEPTH && found == NULL; i++) {
         const struct layer *l = b == NULL ? NULL : layer_of(b, at);
         if (l == NULL)
             return NULL;
@@ -103,6 +108,8 @@ static void
 op_free(struct snapshot_op *op)
 {
     loop_timer_stop(&op->timer);
+    if (op->node.next != NULL)
+        list_remove(&op->node);
     free(op);
 }
 
@@ -193,7 +200,7 @@ on_swapped(void *cookie, struct sandbox *s, const struct err *failed)
         p = look_up(s, op->name); // it may have been deleted in the meantime
     } else {
         if (op->swap.fresh)
-            layers_sealed(b, op->swap.layer, op->swap.bytes, op->swap.inodes);
+            layers_sealed(s, op->swap.layer, op->swap.bytes, op->swap.inodes);
         if (op->nameless || check_new(s, op->name, &e) < 0)
             ; // or another one was faster
         else if ((p = add(s, op->name, op->swap.layer)) == NULL)
@@ -226,10 +233,44 @@ on_copied(void *cookie, struct sandbox *s, uint32_t layer, const struct copied_c
 
 // ---- its begin
 
+static void on_look(void *cookie);
+
+static int
+look_later(struct snapshot_op *op, const char *why, struct err *e)
+{
+    if (loop_timer_start(op->srv->loop, &op->timer, LOOK_MS, on_look, op) < 0)
+        return err_sys(e, ENOMEM, "%s", why);
+    if (op->node.next == NULL)
+        list_append(&waiting, &op->node);
+    return 0;
+}
+
+// Until layers have been joined, so that there can be another one.
+static int
+wait_for_room(struct snapshot_op *op, const struct sandbox *s, struct err *e)
+{
+    (void)snprintf(op->sandbox, sizeof op->sandbox, "%s", s->id.id);
+    (void)snprintf(op->tenant, sizeof op->tenant, "%s", s->tenant->name);
+    if (op->room_until_ns == 0)
+        op->room_until_ns = uv_hrtime() + ROOM_MS * UINT64_C(1000000);
+    return look_later(op, "wait for layers to be joined", e);
+}
+
+static bool
+must_wait(const struct snapshot_op *op, struct sandbox *s)
+{
+    return !op->restores && (op->room_until_ns == 0 || uv_hrtime() < op->room_until_ns) &&
+           join_makes_room(s, op->room);
+}
+
 static int
 swap(struct snapshot_op *op, struct sandbox *s, struct err *e)
 {
     const struct snapshot *p = NULL;
+    if (!op->restores && layers_may_add(s, e) < 0)
+        return err_errno(e);
+    if (must_wait(op, s))
+        return wait_for_room(op, s, e);
     if (op->restores && (p = snapshots_find(s, op->name, e)) == NULL)
         return err_errno(e);
     op->swap.waiter.done = on_swapped;
@@ -251,13 +292,14 @@ on_look(void *cookie)
     struct err e;
     struct sandbox *s = sandbox_find(op->srv->sandboxes, op->tenant, op->sandbox, &e);
     loop_timer_stop(&op->timer);
+    list_remove(&op->node);
+    op->node.next = NULL;
     if (s == NULL) {
         op_end(op, NULL, NULL, &e);
     } else if (s->jobs_n == 0 || uv_hrtime() >= op->stop_until_ns) {
         if (swap(op, s, &e) < 0)
             op_end(op, s, NULL, &e);
-    } else if (loop_timer_start(op->srv->loop, &op->timer, LOOK_MS, on_look, op) < 0) {
-        (void)err_sys(&e, ENOMEM, "wait for the jobs to end");
+    } else if (look_later(op, "wait for the jobs to end", &e) < 0) {
         op_end(op, s, NULL, &e);
     }
 }
@@ -277,9 +319,7 @@ stop_first(struct snapshot_op *op, struct sandbox *s, struct err *e)
         job_cancel(job_of_sandbox(it),
                    op->restores ? "a snapshot is restored" : "a snapshot is made");
     }
-    return loop_timer_start(op->srv->loop, &op->timer, LOOK_MS, on_look, op) < 0
-               ? err_sys(e, ENOMEM, "wait for the jobs to end")
-               : 0;
+    return look_later(op, "wait for the jobs to end", e);
 }
 
 static int
@@ -322,7 +362,7 @@ int
 snapshots_create(struct sandbox *s, const char *name, const struct while_jobs_run *how,
                  snapshot_done *done, void *cookie, struct snapshot_op **out, struct err *e)
 {
-    struct snapshot_op op = {.done = done, .cookie = cookie};
+    struct snapshot_op op = {.room = 1, .done = done, .cookie = cookie};
     (void)snprintf(op.name, sizeof op.name, "%s", name);
     int r = check_new(s, name, e);
     if (r < 0)
@@ -346,8 +386,27 @@ int
 snapshots_seal(struct sandbox *s, bool stop, snapshot_done *done, void *cookie,
                struct snapshot_op **out, struct err *e)
 {
-    const struct snapshot_op op = {.nameless = true, .done = done, .cookie = cookie};
+    return snapshots_seal_for(s, 1, stop, done, cookie, out, e);
+}
+
+int
+snapshots_seal_for(struct sandbox *s, uint32_t room, bool stop, snapshot_done *done, void *cookie,
+                   struct snapshot_op **out, struct err *e)
+{
+    const struct snapshot_op op = {.room = room, .nameless = true, .done = done, .cookie = cookie};
     return begin(s, &op, stop, out, e);
+}
+
+// Each may begin another one: a commit goes on with the next of its steps, which fails then.
+void
+snapshots_stop(void)
+{
+    while (!list_empty(&waiting)) {
+        struct snapshot_op *op = list_entry(waiting.next, struct snapshot_op, node);
+        struct err e;
+        (void)err_set(&e, ERR_UNAVAILABLE, "the broker is stopping");
+        op_end(op, NULL, NULL, &e);
+    }
 }
 
 void
@@ -381,8 +440,8 @@ on_gone(void *cookie, struct sandbox *s)
     if (b == NULL)
         return;
     list_each(it, &b->list) free(list_entry(it, struct snapshot, node));
-    for (unsigned i = 0; i < LAYERS_OF_SANDBOX; i++)
-        layer_unshare(&b->layer[i]);
+    join_end(&b->join);
+    layers_clear(b);
     work_unref(b->now);
     free(b);
     s->snapshots = NULL;

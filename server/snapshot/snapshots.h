@@ -72,6 +72,9 @@ int snapshots_seal(struct sandbox *s, bool stop, snapshot_done *done, void *cook
                    struct snapshot_op **out, struct err *e);
 void snapshot_unwait(struct snapshot_op *op);
 
+// At the end: those that wait for jobs to end, or for room, fail (UNAVAILABLE). Before what waits for them is freed.
+void snapshots_stop(void);
+
 // Its files are being sealed, kept, forked or committed.
 bool snapshots_busy(const struct sandbox *s);
 

@@ -10,6 +10,7 @@
 #include "proto/container_of.h"
 #include "proto/now.h"
 #include "server/base/loop.h"
+#include "server/base/metrics.h"
 #include "server/base/server.h"
 #include "server/sandbox/observers.h"
 #include "server/sandbox/pool.h"
@@ -135,6 +136,19 @@ unpin(const struct transaction *t)
     layers_prune(s, s->snapshots);
 }
 
+// Sets its state. A transaction counts as open from the moment when a caller can find it.
+static void
+end_count(struct transaction *t, enum transaction_state state)
+{
+    t->state = state;
+    if (!t->counted)
+        return;
+    t->counted = false;
+    metrics_move(METRIC_TRANSACTIONS, 0, -1);
+    if (state == TRANSACTION_DISCARDED)
+        metrics_add(METRIC_TRANSACTIONS_DISCARDED, 1);
+}
+
 static void
 end_fork(const struct transaction *t, const char *why)
 {
@@ -148,7 +162,7 @@ end_fork(const struct transaction *t, const char *why)
 void
 transaction_end(struct transaction *t, enum transaction_state state, const char *why)
 {
-    t->state = state;
+    end_count(t, state);
     unpin(t);
     end_fork(t, why);
     forget_oldest_ended(t->all, t);
@@ -205,7 +219,7 @@ on_gone(void *cookie, struct sandbox *s)
         t->orphaned |= !inside;
         t->fork_gone |= inside && t->state == TRANSACTION_OPEN;
         if (t->state == TRANSACTION_OPEN)
-            t->state = TRANSACTION_DISCARDED;
+            end_count(t, TRANSACTION_DISCARDED);
         any = true;
     }
     if (any)
@@ -245,6 +259,9 @@ begin_end(struct transaction_begin *b, const struct err *e)
         t->order = ++b->all->order;
         t->created_ms = now_wall_ms();
         list_append(&b->all->list, &t->node);
+        metrics_add(METRIC_TRANSACTIONS_BEGUN, 1);
+        metrics_move(METRIC_TRANSACTIONS, 0, 1);
+        t->counted = true;
         b->done(b->cookie, t, NULL);
     } else {
         if (t->base != 0)
@@ -273,6 +290,8 @@ on_forked(void *cookie, const struct fork_result *r, const struct err *failed)
     } else {
         (void)snprintf(t->id, sizeof t->id, "%s", forks[0]->id.id);
         t->base_inside = forks[0]->snapshots->top;
+        if (layer_of(forks[0]->snapshots, t->base_inside) != NULL)
+            layer_of(forks[0]->snapshots, t->base_inside)->pins++; // as long as the fork is there
         if (snapshots_name(forks[0], TRANSACTION_SNAPSHOT, t->base_inside) != NULL) {
             begin_end(b, NULL);
             return;

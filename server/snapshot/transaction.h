@@ -51,6 +51,7 @@ struct transaction {
     enum transaction_policy policy;
     enum transaction_state state;
     uint32_t base, base_inside; // the layer of its begin, in the sandbox and in the fork
+    bool counted;               // as open, by the metrics
     bool orphaned;              // the sandbox has ended
     bool fork_gone;             // while it was open: its base is to be given up
     struct commit *commit;      // in progress

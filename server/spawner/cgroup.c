@@ -23,7 +23,7 @@
 
 enum { CPU_PERIOD_US = 100000, CPU_QUOTA_US_MIN = 1000, SUBTREE_TRIES = 200 };
 
-// Writes the text for a limit file, at most 40 bytes.
+// Writes the text for a limit file, at most 40 bytes; "": the file stays as it is.
 typedef void limit_text(const struct spawn_limits *l, char text[40]);
 
 static void
@@ -85,10 +85,32 @@ text_cpu_max(const struct spawn_limits *l, char text[40])
     (void)snprintf(text, 40, "%" PRIu64 " %d", quota_us(l), CPU_PERIOD_US);
 }
 
+static bool
+is_idle(const struct spawn_limits *l)
+{
+    return l->cpu_weight == SPAWN_WEIGHT_IDLE;
+}
+
+// The kernel refuses a weight while cpu.idle is 1, and sets the default weight when it becomes 0. So this is written
+// before the weight, and text_idle after it.
+static void
+text_not_idle(const struct spawn_limits *l, char text[40])
+{
+    (void)snprintf(text, 40, "%s", is_idle(l) ? "" : "0");
+}
+
+static void
+text_idle(const struct spawn_limits *l, char text[40])
+{
+    (void)snprintf(text, 40, "%s", is_idle(l) ? "1" : "");
+}
+
 static void
 text_weight(const struct spawn_limits *l, char text[40])
 {
-    (void)snprintf(text, 40, "%u", l->cpu_weight);
+    text[0] = '\0';
+    if (!is_idle(l))
+        (void)snprintf(text, 40, "%u", l->cpu_weight);
 }
 
 // v1's shares: the default is 1024, where v2's weight has 100; the kernel's minimum is 2.
@@ -96,7 +118,9 @@ static void
 text_shares(const struct spawn_limits *l, char text[40])
 {
     uint64_t shares = (uint64_t)l->cpu_weight * 1024 / 100;
-    (void)snprintf(text, 40, "%" PRIu64, shares < 2 ? 2 : shares);
+    text[0] = '\0';
+    if (!is_idle(l))
+        (void)snprintf(text, 40, "%" PRIu64, shares < 2 ? 2 : shares);
 }
 
 static const struct limit_row {
@@ -111,13 +135,17 @@ static const struct limit_row {
     {CG_MEMORY, CG_V2, "memory.max", text_memory, false, false, ""},
     {CG_MEMORY, CG_V2, "memory.swap.max", text_zero, true, false, ""},
     {CG_CPU, CG_V2, "cpu.max", text_cpu_max, false, false, ""},
+    {CG_CPU, CG_V2, "cpu.idle", text_not_idle, false, false, "0"},
     {CG_CPU, CG_V2, "cpu.weight", text_weight, false, false, "100"},
+    {CG_CPU, CG_V2, "cpu.idle", text_idle, false, false, ""},
     {CG_PIDS, CG_V2, "pids.max", text_pids, false, false, ""},
     {CG_MEMORY, CG_V1, "memory.limit_in_bytes", text_memory_v1, false, false, ""},
     {CG_MEMORY, CG_V1, "memory.memsw.limit_in_bytes", text_memory_v1, true, false, ""},
     {CG_MEMORY, CG_V1, "memory.kmem.tcp.limit_in_bytes", text_tcp, true, false, ""},
     {CG_CPU, CG_V1, "cpu.cfs_quota_us", text_quota, false, true, ""},
+    {CG_CPU, CG_V1, "cpu.idle", text_not_idle, false, false, "0"},
     {CG_CPU, CG_V1, "cpu.shares", text_shares, false, false, "1024"},
+    {CG_CPU, CG_V1, "cpu.idle", text_idle, false, false, ""},
     {CG_PIDS, CG_V1, "pids.max", text_pids, false, false, ""},
 };
 
@@ -128,14 +156,16 @@ struct held {
     const struct spawn_limits *now; // NULL: unknown
 };
 
-// Whether the file has this value already. Unchanged values are not written, because for a quota the kernel visits
-// all cgroups of the host.
+// Whether the file has this value already, or none is to be written. Unchanged values are not written, because for a
+// quota the kernel visits all cgroups of the host.
 static bool
 is_there(const struct limit_row *row, const struct spawn_limits *l, const struct held *held)
 {
     char text[40];
     char text_now[40];
     row->text(l, text);
+    if (text[0] == '\0')
+        return true;
     if (held->fresh)
         return strcmp(text, row->fresh) == 0;
     if (!held->now || (held->born && row->anew))

@@ -21,6 +21,8 @@ copy_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q,
 {
     struct err e;
     struct tree_copying made;
+    if (q->from_generation != 0 && (q->from_slot >= s->config->slots || q->arg == 0))
+        broker_broken(s, "COPY: slot %u does not exist, or no layer of it", q->from_slot);
     int r = tier_of(s, slot)->copy(s, slot, q, &made, &e);
     int fd = r < 0 ? r : keeper_process_copy(s, slot, &made, &e);
     if (r == 0 && fd < 0)

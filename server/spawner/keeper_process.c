@@ -140,7 +140,7 @@ give_sources(int broker_fd, const struct tree_copying *c, struct err *e)
     int r = 0;
     for (uint32_t i = 0; i < c->n && r == 0; i++) {
         const struct tree_copy_source *from = &c->source[i];
-        struct keep_source packet = {from->kind, c->n - 1 - i};
+        struct keep_source packet = {.kind = from->kind, .left = c->n - 1 - i, .uid = c->uid};
         int fds[2] = {from->fd, from->dev_fd};
         const struct fdpass m = {&packet, sizeof packet, fds, from->dev_fd >= 0 ? 2 : 1};
         r = fdpass_send(broker_fd, &m, MSG_DONTWAIT);

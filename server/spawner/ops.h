@@ -64,13 +64,16 @@ enum {
 #define SPAWN_DISK_BYTES_MAX  (UINT64_C(16) << 40)
 #define SPAWN_DISK_INODES_MAX (UINT32_C(1) << 28)
 
+// Instead of a weight: it runs when no sandbox with a weight wants the CPU (cpu.idle of cgroups, Linux 5.15).
+#define SPAWN_WEIGHT_IDLE 0u
+
 // Limits that the kernel enforces per sandbox; none may be 0.
 struct spawn_limits {
     uint64_t memory_bytes;
     uint64_t disk_bytes;
     uint32_t inodes;
     uint32_t cpu_millis; // thousandths of a CPU per 100 ms period
-    uint32_t cpu_weight; // 1 to 10000
+    uint32_t cpu_weight; // 1 to 10000; SPAWN_LIMIT also accepts SPAWN_WEIGHT_IDLE
     uint32_t pids;       // of the jobs; the spawner adds the guest
 };
 
@@ -117,6 +120,9 @@ enum {
 
 struct spawn_features {
     uint32_t hybrid; // cgroup v1 controllers beside a v2 hierarchy
+    // layers in memory cannot be shared by sandboxes (Linux before 6.3): INHERIT is refused, and GRAFT of such a layer
+    // (LAYER_IDS_UNSUPPORTED); COPY is possible
+    uint32_t copies_layers;
     uint32_t n;
     // bits of enum spawn_bpf_fd: the descriptors that come with this packet, in that order
     uint32_t bpf_fds;
@@ -237,7 +243,8 @@ enum spawn_op {
     // layer or sandbox; RESOURCE_EXHAUSTED: LAYERS, or DISK_FULL: it does not fit. After a failure all is as before.
     SPAWN_GRAFT = 29,
     // slot: live, frozen. A new layer on layer `other` (0: on the root), with a copy of its layers from arg down to that one; or (arg 0) of
-    // what was written since the last one, for which FREEZE 2 must be in force. limits: disk_bytes, inodes: at most. The reply has the
+    // what was written since the last one, for which FREEZE 2 must be in force; or (from_generation not 0) with a copy of layer arg of
+    // from_slot, which is live or frozen, with the ids of this slot. limits: disk_bytes, inodes: at most. The reply has the
     // new layer's number, and a keeper that waits for the order to copy (keeper/keep.h): one descriptor, the broker's end of its
     // socket. Nothing that is shown changes. FAILED_PRECONDITION: another copy is in progress. RESOURCE_EXHAUSTED: LAYERS, KEEPERS,
     // COPY_BYTES, DISK_FULL. After a failure of the keeper the broker drops the layer.
@@ -315,7 +322,7 @@ struct spawn_request {
     // because slots are reused.
     uint32_t slot, generation;
     uint32_t arg;                        // see enum spawn_op; CREATE: root number; others: 0
-    uint32_t from_slot, from_generation; // INHERIT, GRAFT; others: 0
+    uint32_t from_slot, from_generation; // INHERIT, GRAFT, COPY (or 0); others: 0
     uint32_t read_only;                  // MOUNT: 0 or 1; others: 0
     uint32_t other;                      // STATES, GRAFT, COPY, COPIED: the second layer; others: 0
     uint8_t id[16]; // CREATE: the sandbox's id; its hex form names its cgroup. DISK_*: of a disk

@@ -232,6 +232,16 @@ static const struct op_row {
 };
 enum { OPS_N = sizeof op_rows / sizeof op_rows[0] };
 
+// Only a sandbox that exists can become idle.
+static bool
+limits_ok(const struct spawner *s, const struct spawn_request *q)
+{
+    struct spawn_limits l = q->limits;
+    if (q->op == SPAWN_LIMIT && l.cpu_weight == SPAWN_WEIGHT_IDLE)
+        l.cpu_weight = 1;
+    return config_limits_ok(&l, &s->config->limits_max);
+}
+
 // Refuses what no correct broker sends.
 static void
 check_form(struct spawner *s, const struct spawn_request *q)
@@ -250,7 +260,7 @@ check_form(struct spawner *s, const struct spawn_request *q)
         broker_broken(s, "%s: a second layer %u", row->name, q->other);
     if (q->arg < row->arg_min || q->arg > row->arg_max)
         broker_broken(s, "%s: argument %u is out of range", row->name, q->arg);
-    if (row->limits && !config_limits_ok(&q->limits, &s->config->limits_max))
+    if (row->limits && !limits_ok(s, q))
         broker_broken(s, "%s: a limit is 0 or beyond its maximum", row->name);
     if (row->states == 0)
         return;

@@ -174,7 +174,7 @@ place_of(const struct slot *slot)
     return (struct tree_place){slot->pid_fd, slot->disk_fd, slot->layers};
 }
 
-// The sandbox whose layers are inherited or grafted. It may have ended in the meantime: NULL.
+// The sandbox whose layers are inherited, grafted or copied. It may have ended in the meantime: NULL.
 static const struct slot *
 find_source(const struct spawner *s, const struct spawn_request *q, struct err *e)
 {
@@ -294,7 +294,14 @@ process_copy(struct spawner *s, struct slot *slot, const struct spawn_request *q
         r = err_sys(e, ENOMEM, "begin the layers");
     if (r < 0)
         return r;
-    const struct tree_copy plan = copy_of(slot, q);
+    struct tree_copy plan = copy_of(slot, q);
+    if (q->from_generation != 0) {
+        const struct slot *from = find_source(s, q, e);
+        if (from == NULL)
+            return err_errno(e);
+        plan.other = place_of(from);
+        plan.other_root = from->root;
+    }
     r = tree_copy(s->tree, &plan, out, &helper_fd, e);
     swap_watch_helper(s, helper_fd);
     return r;

@@ -29,6 +29,7 @@ struct copying {
     const struct tree_copy *plan;
     struct tree_copying *out;
     uint32_t layer[KEEP_SOURCES_MAX]; // from 0: none
+    char place[TREE_PLACE]; // of the layer of another sandbox, on that one's disk; "": it is none
 };
 
 int
@@ -40,8 +41,9 @@ tree_fit_upper(const struct tree *t, const struct tree_place *p, uint64_t disk_b
     if (p->layers == NULL)
         return tree_resize(t, p->disk_fd, disk_bytes, inodes, e);
     tree_layers_room(p->layers, disk_bytes, inodes, &bytes, &count);
-    return p->layers->upper != 0 ? tree_resize(t, p->layers->upper_fd, bytes, count, e)
-                                 : tree_resize(t, p->disk_fd, bytes, count + 4 * TREE_NUMBERS, e);
+    return p->layers->upper != 0
+               ? tree_resize(t, p->layers->upper_fd, bytes, count, e)
+               : tree_resize(t, p->disk_fd, bytes, count + tree_layers_places(p->layers), e);
 }
 
 // ---- the helper
@@ -86,6 +88,17 @@ open_upper(struct copying *c, int root, struct err *e)
     return s->dev_fd < 0 ? err_sys(e, errno, "open /dev") : 0;
 }
 
+// As that sandbox has it: without a mapping of ids.
+static int
+open_other(struct copying *c, struct err *e)
+{
+    const struct tree_place *p = &c->plan->other;
+    if (setns(p->pid_fd, CLONE_NEWNS) < 0 || fchdir(p->disk_fd) < 0)
+        return err_sys(e, errno, "enter the mount namespace of the other");
+    c->out->source[0].fd = mount_clone(AT_FDCWD, c->place, READ_ONLY, e);
+    return c->out->source[0].fd < 0 ? c->out->source[0].fd : 0;
+}
+
 static int
 place_target(struct copying *c, struct err *e)
 {
@@ -103,6 +116,10 @@ static int
 helper(void *cookie, struct err *e)
 {
     struct copying *c = cookie;
+    const bool other = c->place[0] != '\0';
+    int rc = other ? open_other(c, e) : 0;
+    if (rc < 0)
+        return rc;
     if (setns(c->plan->of.pid_fd, CLONE_NEWNS) < 0)
         return err_sys(e, errno, "enter the mount namespace");
     int auto_close root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -111,20 +128,12 @@ helper(void *cookie, struct err *e)
     c->out->target_fd = mount_target(c, e);
     if (c->out->target_fd < 0)
         return c->out->target_fd;
-    int rc = c->plan->from == 0 ? open_upper(c, root, e) : open_layers(c, e);
+    if (!other)
+        rc = c->plan->from == 0 ? open_upper(c, root, e) : open_layers(c, e);
     return rc < 0 ? rc : place_target(c, e);
 }
 
 // ---- the spawner's half
-
-static int
-too_many(struct err *e)
-{
-    int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "the sandbox has %d layers already, its maximum",
-                    TREE_LAYERS_OF_SANDBOX);
-    err_detail(e, "LAYERS", "layers", "delete snapshots, or restore an early one");
-    return r;
-}
 
 static int
 no_room(struct err *e)
@@ -184,6 +193,38 @@ plan_layers(const struct tree_copy *c, struct copying *made, struct err *e)
                : 0;
 }
 
+// One layer of another sandbox. Of one that it has written, what it takes is known.
+static int
+plan_other(const struct tree *t, struct tree_copy *c, struct copying *made, struct err *e)
+{
+    char place[TREE_PLACE];
+    if (!tree_layers_have(c->other.layers, c->from))
+        return err_set(e, ERR_NOT_FOUND, "the other sandbox has no layer %u", c->from);
+    if (c->below != 0 && !tree_layers_have(c->of.layers, c->below))
+        return err_set(e, ERR_NOT_FOUND, "the sandbox has no layer %u", c->below);
+    if (!tree_parts_are_alike(&t->roots[c->root], &t->roots[c->other_root]))
+        return err_set(e, ERR_FAILED_PRECONDITION,
+                       "the other sandbox shows other folders of the host");
+    const struct tree_sealed *from = &c->other.layers->sealed[c->from];
+    tree_layers_place(c->from, place);
+    (void)snprintf(made->place, sizeof made->place, "%s%.2s", from->mapped ? "r" : "", place);
+    made->out->uid = from->uid;
+    if (from->bytes > 0 && from->bytes + OWN_BYTES < c->bytes)
+        c->bytes = from->bytes + OWN_BYTES;
+    if (from->inodes > 0 && from->inodes + OWN_INODES < c->inodes)
+        c->inodes = (uint32_t)from->inodes + OWN_INODES;
+    return 0;
+}
+
+static int
+plan_sources(const struct tree *t, struct tree_copy *c, const struct in_use *upper,
+             struct copying *made, struct err *e)
+{
+    if (c->other.layers != NULL)
+        return plan_other(t, c, made, e);
+    return c->from == 0 ? plan_upper(c, upper, e) : plan_layers(c, made, e);
+}
+
 static int
 plan(const struct tree *t, struct tree_copy *c, struct copying *made, struct err *e)
 {
@@ -191,14 +232,15 @@ plan(const struct tree *t, struct tree_copy *c, struct copying *made, struct err
     struct in_use upper = {0, 0};
     uint64_t bytes;
     uint32_t inodes;
-    made->out->layer = tree_layers_take(l, 0);
-    if (made->out->layer == 0 || tree_layers_count(l) >= TREE_LAYERS_OF_SANDBOX)
-        return too_many(e);
-    int rc = look_at(l->upper != 0 ? l->upper_fd : c->of.disk_fd, &upper, e);
+    int rc = tree_layers_may_add(l, c->from == 0 ? l->top : c->below, e);
+    if (rc == 0 && (made->out->layer = tree_layers_take(l, 0)) == 0)
+        rc = err_sys(e, ENOMEM, "find a number for a layer");
+    if (rc == 0)
+        rc = look_at(l->upper != 0 ? l->upper_fd : c->of.disk_fd, &upper, e);
     if (rc == 0 && l->upper == 0)
         upper.bytes -= upper.bytes < t->view_bytes ? upper.bytes : t->view_bytes;
     if (rc == 0)
-        rc = c->from == 0 ? plan_upper(c, &upper, e) : plan_layers(c, made, e);
+        rc = plan_sources(t, c, &upper, made, e);
     if (rc < 0)
         return rc;
     tree_layers_room(l, c->disk_bytes, c->disk_inodes, &bytes, &inodes);
@@ -214,7 +256,7 @@ tree_copy(const struct tree *t, const struct tree_copy *c, struct tree_copying *
     struct copying made = {.plan = &planned, .out = out};
     struct tree_layers *l = c->of.layers;
     *helper_fd = -1;
-    *out = (struct tree_copying){.target_fd = -1, .n = 1};
+    *out = (struct tree_copying){.target_fd = -1, .uid = c->uid, .n = 1};
     for (size_t i = 0; i < KEEP_SOURCES_MAX; i++)
         out->source[i] = (struct tree_copy_source){KEEP_SOURCE_LAYER, -1, -1};
     int rc = plan(t, &planned, &made, e);
@@ -252,7 +294,7 @@ tree_copying_close(struct tree_copying *c)
 static void
 put_instead(struct tree_layers *l, uint32_t layer, uint32_t instead)
 {
-    for (uint32_t n = 1; n <= TREE_NUMBERS; n++)
+    for (uint32_t n = 1; n <= l->numbers; n++)
         if (l->sealed[n].there && l->sealed[n].below == instead && n != layer)
             l->sealed[n].below = layer;
     if (l->top == instead)

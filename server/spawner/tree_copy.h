@@ -4,7 +4,8 @@
 //   a file system in memory, as large as what is copied may be  ->  placed among the sandbox's layers, on `below`
 //   ->  stockade-keeper, in the sandbox's cgroup, fills it (keeper/keep.h: COPY)  ->  its size is what it takes
 //
-// Room for it is taken from the upper layer until the size is known.
+// Room for it is taken from the upper layer until the size is known. Where the kernel cannot share a layer in memory, a copy of it with
+// other ids is what another sandbox gets.
 #pragma once
 
 #include "server/keeper/keep.h"
@@ -13,6 +14,9 @@
 struct tree_copy {
     struct tree_place of;
     uint32_t root;
+    // `from` is a layer of this sandbox, and the only one. layers NULL: it is one of its own
+    struct tree_place other;
+    uint32_t other_root;
     uint32_t from;  // the highest layer; 0: what was written since the last one, which is frozen
     uint32_t below; // the copy lies on it, so it is the first that is not copied. from 0: ignored
     uint32_t uid;
@@ -26,6 +30,7 @@ struct tree_copy {
 struct tree_copying {
     uint32_t layer;
     int target_fd;
+    uint32_t uid; // first host id of the files that are copied
     uint32_t n;
     struct tree_copy_source {
         enum keep_source_kind kind;

@@ -23,7 +23,7 @@ void
 tree_inherited_init(struct tree_inherited *i)
 {
     *i = (struct tree_inherited){0};
-    for (uint32_t k = 0; k < TREE_LAYERS_OF_SANDBOX; k++)
+    for (uint32_t k = 0; k < TREE_DEPTH; k++)
         i->layer[k].raw_fd = i->layer[k].mapped_fd = i->layer[k].userns_fd = -1;
 }
 
@@ -61,7 +61,7 @@ int
 tree_inherited_plan(struct tree_inherited *i, const struct tree_swap *s, uint32_t *top,
                     struct err *e)
 {
-    uint32_t chain[TREE_LAYERS_OF_SANDBOX];
+    uint32_t chain[TREE_DEPTH];
     if (s->of.layers->upper != 0)
         return err_set(e, ERR_FAILED_PRECONDITION, "the sandbox has layers of its own");
     i->n = tree_layers_chain(s->from.layers, s->layer, chain);

@@ -143,15 +143,6 @@ adopt_helper(void *cookie, struct err *e)
     return rc;
 }
 
-static int
-too_many(struct err *e)
-{
-    int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "the sandbox has %d layers already, its maximum",
-                    TREE_LAYERS_OF_SANDBOX);
-    err_detail(e, "LAYERS", "layers", "delete snapshots, or restore an early one");
-    return r;
-}
-
 // What the new layer will be; of another sandbox's one, also where it lies there.
 static int
 plan_adoption(const struct tree *t, struct adoption *made, struct tree_sealed *out, struct err *e)
@@ -193,17 +184,19 @@ tree_adopt_layer(const struct tree *t, const struct tree_adopt *a, uint32_t *lay
     struct tree_sealed sealed;
     *helper_fd = -1;
     int rc = plan_adoption(t, &made, &sealed, e);
+    if (rc == 0)
+        rc = tree_layers_may_add(l, a->below, e);
     if (rc < 0)
         return rc;
     const uint32_t number = tree_layers_take(l, 0);
-    if (number == 0 || tree_layers_count(l) >= TREE_LAYERS_OF_SANDBOX)
-        return too_many(e);
+    if (number == 0)
+        return err_sys(e, ENOMEM, "find a number for a layer");
     tree_layers_place(number, made.place);
     (void)snprintf(made.raw, sizeof made.raw, "r%.2s", made.place);
     // room for the places, which no job can use up
     rc = l->upper != 0
              ? 0
-             : tree_resize(t, a->of.disk_fd, a->disk_bytes, a->inodes + 4 * TREE_NUMBERS, e);
+             : tree_resize(t, a->of.disk_fd, a->disk_bytes, a->inodes + tree_layers_places(l), e);
     if (rc == 0)
         rc = tree_helper_run(adopt_helper, &made, helper_fd, e);
     io_close(&made.raw_fd);

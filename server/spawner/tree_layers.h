@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layers of one sandbox: what it has sealed, and what it inherited from the sandbox that it was forked from.
 //
-// Each is a folder `s` in a place of the sandbox's disk, "01" to "31" (hexadecimal), which no path of a job leads to. Where the
+// Each is a folder `s` in a place of the sandbox's disk, "AA" to "Rl", which no path of a job leads to. Where the
 // root is writable, it has further parts: `b` of /usr, `c` and so on of the root's further folders (tree_parts.c). The first
 // one that a sandbox seals is a folder of its disk; each later one has a file system of its own, made as the upper layer that
 // it was before, so that the kernel frees all of it at once when it is dropped. The file system of an inherited one is
-// another sandbox's; "r01" is the same mount without the mapping of ids, for the forks of this one.
+// another sandbox's; "rAA" is the same mount without the mapping of ids, for the forks of this one.
 //
 // All of it lives in the sandbox's mount namespace, and ends with it. Spawner only.
 #pragma once
@@ -16,10 +16,12 @@
 #include "proto/err.h"
 
 enum {
-    // their names must fit into an option of the file system (fsconfig(2): 256 bytes)
-    TREE_LAYERS_OF_SANDBOX = 47,
+    // lie on each other; their names must fit into an option of the file system (fsconfig(2): 256 bytes)
+    TREE_DEPTH = 47,
+    // a sandbox can have so many snapshots, and joined layers below them
+    TREE_LAYERS_OF_SANDBOX = 1200,
     // with the upper one, and its successor
-    TREE_NUMBERS = 49,
+    TREE_NUMBERS = TREE_LAYERS_OF_SANDBOX + 2,
     TREE_PLACE = 8,
     TREE_LOWER_MAX = 256,
     TREE_FOLDERS_OF_JOBS = 4, // /home/agent, /tmp, /var/tmp, /dev/shm
@@ -47,7 +49,8 @@ struct tree_untouched {
 };
 
 struct tree_layers {
-    struct tree_sealed sealed[TREE_NUMBERS + 1];
+    struct tree_sealed *sealed; // owned: 0 to numbers; it moves when it grows
+    uint32_t numbers;           // at least TREE_DEPTH + 2
     struct tree_untouched untouched;
     uint32_t top;   // the layer right below the upper one
     uint32_t upper; // number of the upper file system; 0: it is still u0 of the disk
@@ -62,8 +65,8 @@ struct tree_layers {
 struct tree_layers *tree_layers_new(void);
 void tree_layers_free(struct tree_layers *l);
 
-// A number that is not in use, and not `except`; 0: all are.
-uint32_t tree_layers_take(const struct tree_layers *l, uint32_t except);
+// A number that is not in use, and not `except`; 0: all are, or no memory is left. Spawner only, since it may allocate.
+uint32_t tree_layers_take(struct tree_layers *l, uint32_t except);
 
 // How many are sealed or inherited.
 uint32_t tree_layers_count(const struct tree_layers *l);
@@ -74,8 +77,13 @@ bool tree_layers_have(const struct tree_layers *l, uint32_t n);
 bool tree_layers_need(const struct tree_layers *l, uint32_t n);
 
 // The layers from this one down. Returns their number.
-uint32_t tree_layers_chain(const struct tree_layers *l, uint32_t top,
-                           uint32_t out[TREE_LAYERS_OF_SANDBOX]);
+uint32_t tree_layers_chain(const struct tree_layers *l, uint32_t top, uint32_t out[TREE_DEPTH]);
+
+// RESOURCE_EXHAUSTED (LAYERS): the sandbox can have no further layer, or none on this one (0: on the root).
+int tree_layers_may_add(const struct tree_layers *l, uint32_t on, struct err *e);
+
+// The folders of the disk that the places of layers need, with one more layer and the upper one.
+uint32_t tree_layers_places(const struct tree_layers *l);
 
 // The name of its place, and of the folder in it.
 void tree_layers_place(uint32_t n, char out[TREE_PLACE]);

@@ -3,8 +3,8 @@
 // writable, /usr and the root's further folders are parts, too, with the numbers of their layers.
 //
 //   on the disk   u0 k0   u1 k1   ...    upper and work folders before the first SEAL    (tree_enter.c)
-//                 01/s    01/b    ...    a layer
-//                 02/u    02/B    ...    the upper layer after that; work folders 02/k, 02/kB
+//                 Ab/s    Ab/b    ...    a layer
+//                 Ac/u    Ac/B    ...    the upper layer after that; work folders Ac/k, Ac/kB
 //                 l0 l1   b1      ...    the root's own lower layers
 #include <errno.h>
 #include <fcntl.h>
@@ -36,27 +36,33 @@ tree_parts_are_alike(const struct tree_root *a, const struct tree_root *b)
 void
 tree_part_upper(uint32_t number, uint32_t part, char out[TREE_PART])
 {
+    char place[TREE_PLACE];
+    tree_layers_place(number, place);
     if (number == 0)
         (void)snprintf(out, TREE_PART, "u%u", part);
     else
-        (void)snprintf(out, TREE_PART, "%02x/%c", number, part == 0 ? 'u' : (char)('A' + part));
+        (void)snprintf(out, TREE_PART, "%.2s/%c", place, part == 0 ? 'u' : (char)('A' + part));
 }
 
 void
 tree_part_work(uint32_t number, uint32_t part, char out[TREE_PART])
 {
+    char place[TREE_PLACE];
+    tree_layers_place(number, place);
     if (number == 0)
         (void)snprintf(out, TREE_PART, "k%u", part);
     else if (part == 0)
-        (void)snprintf(out, TREE_PART, "%02x/k", number);
+        (void)snprintf(out, TREE_PART, "%.2s/k", place);
     else
-        (void)snprintf(out, TREE_PART, "%02x/k%c", number, (char)('A' + part));
+        (void)snprintf(out, TREE_PART, "%.2s/k%c", place, (char)('A' + part));
 }
 
 void
 tree_part_sealed(uint32_t number, uint32_t part, char out[TREE_PART])
 {
-    (void)snprintf(out, TREE_PART, "%02x/%c", number, tree_layers_folder(part));
+    char place[TREE_PLACE];
+    tree_layers_place(number, place);
+    (void)snprintf(out, TREE_PART, "%.2s/%c", place, tree_layers_folder(part));
 }
 
 int

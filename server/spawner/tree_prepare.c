@@ -319,8 +319,12 @@ probe_memory(struct tree *t, struct spawn_features *f)
     struct err why = {0};
     int auto_close fd = mount_new("tmpfs", options, 2, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, &why);
     t->memory_idmapped = fd >= 0 && mount_idmap(fd, t->userns_fd, &why) == 0;
-    feature_add(f, "forks", t->memory_idmapped, false, "%.160s",
-                t->memory_idmapped ? "files in memory can be shared by sandboxes" : why.text);
+    f->copies_layers = !t->memory_idmapped;
+    if (t->memory_idmapped)
+        feature_add(f, "forks", true, false, "files in memory can be shared by sandboxes");
+    else
+        feature_add(f, "forks", true, false, "each fork costs a copy of the files: %.160s",
+                    why.text);
 }
 
 static void

@@ -25,10 +25,9 @@ struct look {
 
 // Those of one chain that the other has not, the upper one first. Returns their number.
 static uint32_t
-only_in(const struct tree_layers *l, uint32_t top, uint32_t other,
-        uint32_t out[TREE_LAYERS_OF_SANDBOX])
+only_in(const struct tree_layers *l, uint32_t top, uint32_t other, uint32_t out[TREE_DEPTH])
 {
-    uint32_t mine[TREE_LAYERS_OF_SANDBOX], theirs[TREE_LAYERS_OF_SANDBOX];
+    uint32_t mine[TREE_DEPTH], theirs[TREE_DEPTH];
     uint32_t n = tree_layers_chain(l, top, mine);
     uint32_t m = tree_layers_chain(l, other, theirs);
     while (n > 0 && m > 0 && mine[n - 1] == theirs[m - 1])
@@ -62,13 +61,15 @@ open_state(const struct tree_layers *l, uint32_t layer, struct err *e)
 static int
 open_difference(const struct tree_layers *l, uint32_t top, uint32_t other, int *out, struct err *e)
 {
-    uint32_t layer[TREE_LAYERS_OF_SANDBOX];
+    uint32_t layer[TREE_DEPTH];
     char lower[TREE_LOWER_MAX];
     size_t at = 0;
     uint32_t n = only_in(l, top, other, layer);
-    for (uint32_t i = 0; i < n; i++)
-        at +=
-            (size_t)snprintf(lower + at, sizeof lower - at, "%s%02x/s", i > 0 ? ":" : "", layer[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        char place[TREE_PLACE];
+        tree_layers_place(layer[i], place);
+        at += (size_t)snprintf(lower + at, sizeof lower - at, "%s%s/s", i > 0 ? ":" : "", place);
+    }
     if (n > 0)
         *out = n == 1 ? mount_clone(AT_FDCWD, lower, READ_ONLY, e) : lower_only(lower, e);
     return n > 0 && *out < 0 ? *out : 0;

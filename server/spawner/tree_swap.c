@@ -2,10 +2,10 @@
 // See tree_swap.h. A helper (tree_helper.h) enters the mount namespace of the sandbox by the guest's pidfd:
 //
 //   on the disk   u0 k0 shm                    before: the upper layer and its work folder        (tree_enter.c)
-//                 01/s  02/u 02/k  l0 l1       after the first SEAL: what was in u0, and in shm; 02 is a new tmpfs
-//                 01/s  02/s  03/u 03/k l0 l1  after the second one
+//                 Ab/s  Ac/u Ac/k  l0 l1       after the first SEAL: what was in u0, and in shm; Ac is a new tmpfs
+//                 Ab/s  Ac/s  Ad/u Ad/k l0 l1  after the second one
 //
-//   overlay of 03/u over 02/s:01/s:l0:l1  ->  on top of the old root, where no process sees it  ->  a new /dev and /dev/shm, which
+//   overlay of Ad/u over Ac/s:Ab/s:l0:l1  ->  on top of the old root, where no process sees it  ->  a new /dev and /dev/shm, which
 //   show folders of it  ->  other mounts of the old root moved to the same place in the new one  ->  pivot_root
 //   ->  the old root detached
 //
@@ -442,15 +442,6 @@ clone_layers(struct work *w, struct err *e)
     return w->dev_fd < 0 ? w->dev_fd : 0;
 }
 
-static int
-too_many(struct err *e)
-{
-    int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "the sandbox has %d layers already, its maximum",
-                    TREE_LAYERS_OF_SANDBOX);
-    err_detail(e, "LAYERS", "layers", "delete snapshots, or restore an early one");
-    return r;
-}
-
 // For the places of layers, which no job can use up once the upper layer is not on the disk.
 static int
 make_room(const struct work *w, struct err *e)
@@ -467,9 +458,12 @@ plan_seal(struct work *w, struct err *e)
 {
     struct statfs fs;
     struct tree_layers *l = w->layers;
-    if (tree_layers_count(l) >= TREE_LAYERS_OF_SANDBOX)
-        return too_many(e);
+    int rc = tree_layers_may_add(l, l->top, e);
+    if (rc < 0)
+        return rc;
     w->top = l->upper != 0 ? l->upper : tree_layers_take(l, 0);
+    if (w->top == 0)
+        return err_sys(e, ENOMEM, "find a number for a layer");
     if (fstatfs(l->upper != 0 ? l->upper_fd : w->plan->of.disk_fd, &fs) < 0)
         return err_sys(e, errno, "look at the disk");
     uint64_t bytes = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;

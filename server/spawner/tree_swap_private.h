@@ -46,7 +46,7 @@ struct tree_inherited {
         int userns_fd;           // maps them; -1: as above. Owned by the first layer that has it
         bool owns;
         struct tree_sealed *to; // of this sandbox
-    } layer[TREE_LAYERS_OF_SANDBOX];
+    } layer[TREE_DEPTH];
 };
 
 void tree_inherited_init(struct tree_inherited *i);

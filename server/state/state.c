@@ -256,6 +256,12 @@ static int
 enqueue(struct state *s, struct state_order *o, struct err *e)
 {
     assert(s->runs);
+    if (s->ends) { // the writer has ended: a callback of state_close() wants another change
+        free(o);
+        int r = err_set(e, ERR_UNAVAILABLE, "the broker is shutting down");
+        err_detail(e, "DRAINING", NULL, "repeat the call when the broker was started again");
+        return r;
+    }
     if (s->queued >= STATE_QUEUE_MAX) {
         free(o);
         int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%d changes of the state wait for the disk",

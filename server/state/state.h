@@ -93,7 +93,7 @@ typedef void state_copied(void *cookie, int fd, uint64_t bytes, const struct err
 int state_copy(struct state *s, state_copied *done, void *cookie, struct err *e);
 
 // Ends the writer after all queued changes, calls what still has a `done`, and closes the database. Waits for the disk. The loop
-// must run once more before it is closed. NULL: nothing to do.
+// must run once more before it is closed. A change that such a `done` queues fails with UNAVAILABLE. NULL: nothing to do.
 void state_close(struct state *s);
 
 // The newest schema that this broker knows.

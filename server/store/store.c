@@ -32,7 +32,10 @@ struct store_op {
     uint32_t at;
     uint32_t slot, generation;
     uint32_t part[STORE_LAYERS_MAX]; // numbers; 0: known
+    // KEEP: where the layers belong in the record: first those that were known, then the parts
+    uint8_t place[STORE_LAYERS_MAX];
 };
+_Static_assert(STORE_LAYERS_MAX <= UINT8_MAX, "`place`");
 
 // ---- layers
 
@@ -333,10 +336,22 @@ begin_check(struct store_op *op, struct err *e)
     return keepers_add(op->s->keepers, &w, on_checked, op, e);
 }
 
+static void
+put_in_order(struct store_op *op)
+{
+    struct stored *r = op->r;
+    struct stored_layer *was[STORE_LAYERS_MAX];
+    memcpy(was, r->layer, sizeof was);
+    for (uint32_t i = 0; i < r->layers_n; i++)
+        r->layer[op->place[i]] = was[i];
+}
+
 // The next layer that is not known, or the record.
 static int
 begin_put(struct store_op *op, uint32_t parts_n, struct err *e)
 {
+    if (op->at == parts_n)
+        put_in_order(op);
     if (op->at == parts_n)
         return store_write(op->s, op->r, op->r->id, on_record_written, op, e);
     const struct keepers_work w = {
@@ -470,8 +485,12 @@ store_keep(struct store *s, const struct sandbox *from, const struct store_want 
             continue;
         }
         store_hold(want->part[i].known);
+        op->place[r->layers_n] = (uint8_t)i;
         r->layer[r->layers_n++] = want->part[i].known;
     }
+    for (uint32_t i = 0, at = r->layers_n; i < want->layers_n; i++)
+        if (want->part[i].known == NULL)
+            op->place[at++] = (uint8_t)i;
     r->pending = r->dropped = true;
     list_append(&s->records, &r->node);
     s->ops++;

@@ -35,7 +35,7 @@ struct store_op;
 struct tenant;
 
 enum {
-    STORE_LAYERS_MAX = 47, // of one record: as many as a sandbox can have
+    STORE_LAYERS_MAX = 250, // of one record
     STORE_ABOUT_MAX = 64 * 1024,
     STORE_ABOUT_ANY_MAX = 512 * 1024, // of a sandbox that is asleep
     STORE_RECORDS_MAX = 4096,         // of one tenant

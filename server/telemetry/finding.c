@@ -7,7 +7,8 @@
 
 // Starts at 1.
 static const char *const severities[] = {"info", "notice", "warning", "critical"};
-static const char *const responses[] = {"log", "alert", "throttle", "pause", "kill"};
+static const char *const responses[] = {"log",   "alert", "throttle",
+                                        "pause", "kill",  "deny-network"};
 
 enum {
     SEVERITIES = sizeof severities / sizeof severities[0],

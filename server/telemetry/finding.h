@@ -21,16 +21,17 @@ enum response {
     RESPONSE_THROTTLE,
     RESPONSE_PAUSE,
     RESPONSE_KILL,
+    RESPONSE_DENY_NETWORK, // beside the others, not stronger than they are
 };
 
-enum { FINDING_TEXT_MAX = 256, FINDING_LABELS = 512 };
+enum { FINDING_TEXT_MAX = 256, FINDING_RULE = 48, FINDING_LABELS = 512 };
 
 struct finding {
     uint64_t sequence; // increases, from 1; 0: withheld, because there were too many in this minute
-    uint64_t of_tenant; // increases over the tenant's findings, from 1
-    uint64_t time_ns;   // CLOCK_REALTIME
-    uint64_t event_ns;  // CLOCK_BOOTTIME of the event that caused it; 0: a tick did
-    const char *rule;   // constant, such as "denied-fan-out"
+    uint64_t of_tenant;      // increases over the tenant's findings, from 1
+    uint64_t time_ns;        // CLOCK_REALTIME
+    uint64_t event_ns;       // CLOCK_BOOTTIME of the event that caused it; 0: a tick did
+    char rule[FINDING_RULE]; // such as "denied-fan-out"
     enum severity severity;
     enum response response;
     double score, threshold;

@@ -48,6 +48,8 @@ telemetry_publish(struct telemetry *t, struct telemetry_box *b, Stockade__V1__Ev
     b->alerts += m->severity >= GRAVE(WARNING);
     b->denials += m->kind == KIND(DENIED);
     events_publish(t->events, m);
+    if (t->detectors != NULL && t->detectors->published != NULL)
+        t->detectors->published(t->detectors_cookie, b->sandbox, m);
     m->metadata = NULL;
     m->n_metadata = 0;
 }

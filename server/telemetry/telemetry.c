@@ -423,10 +423,11 @@ static void
 name_values(void)
 {
     _Static_assert((int)EVENT_CLASSES <= (int)METRIC_VALUES_CLASS, "a value for each class");
-    _Static_assert((int)RESPONSE_KILL < (int)METRIC_VALUES_RESPONSE, "a value for each response");
+    _Static_assert((int)RESPONSE_DENY_NETWORK < (int)METRIC_VALUES_RESPONSE,
+                   "a value for each response");
     for (uint32_t i = 0; i < EVENT_CLASSES; i++)
         metrics_name_value(METRIC_BY_CLASS, i, record_class_name(i));
-    for (uint32_t i = RESPONSE_LOG; i <= RESPONSE_KILL; i++)
+    for (uint32_t i = RESPONSE_LOG; i <= RESPONSE_DENY_NETWORK; i++)
         metrics_name_value(METRIC_BY_RESPONSE, i, finding_response_name(i));
     telemetry_name_denials();
     metrics_name_own();

@@ -35,6 +35,7 @@ struct sandbox;
 struct server;
 struct telemetry;
 struct usage;
+struct Stockade__V1__Event;
 struct Stockade__V1__Record;
 
 // The configuration's telemetry.syscalls.
@@ -102,6 +103,8 @@ struct telemetry_detectors {
     // An event of a sandbox with an owner. `body` has event->size bytes; j is NULL if the job is unknown.
     void (*event)(void *cookie, struct sandbox *s, struct job *j, const struct event *event,
                   const void *body);
+    // An event of a sandbox, with its name and labels, after it was published. Findings are published inside of this call.
+    void (*published)(void *cookie, struct sandbox *s, const struct Stockade__V1__Event *m);
     // A report of the relay: RELAY_DENIED to RELAY_FLOW_END.
     void (*report)(void *cookie, struct sandbox *s, struct job *j, const struct relay_report *r);
     // The counters of one running job; then those of its sandbox as a whole. Every TELEMETRY_LOOK_MS for each sandbox that

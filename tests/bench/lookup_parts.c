@@ -5,7 +5,7 @@
 //
 //   lookup_parts ROUNDS
 //
-// Each row has one part more than the previous row; all rows alternate. Cold: the first run in a newly mounted
+// All rows alternate. Cold: the first run in a newly mounted
 // overlay; otherwise the second. If other programs run meanwhile, compare min_us.
 #include "bench.h"
 
@@ -31,7 +31,7 @@
 #define ID_MAP "0 1900000000 65536"
 #define PLACE  "/run/stockade-bench" // a tmpfs in this namespace only
 
-enum { JOB_ID = 1900001000, ROWS_N = 7 };
+enum { JOB_ID = 1900001000, ROWS_N = 9 };
 
 struct row {
     const char *name;
@@ -40,11 +40,19 @@ struct row {
 
 static const struct row rows[ROWS_N] = {
     {.name = "plain bind"},
+    {.name = "plain bind, with filters", .filter = true},
     {.name = "id-mapped bind", .idmapped = true},
     {.name = "overlay, read-only", .overlay = true},
     {.name = "overlay with an upper folder", .overlay = true, .upper = true},
-    {.name = "the same, id-mapped", .overlay = true, .upper = true, .idmapped = true},
-    {.name = "the same, with filters",
+    {.name = "overlay with an upper folder, id-mapped",
+     .overlay = true,
+     .upper = true,
+     .idmapped = true},
+    {.name = "overlay with an upper folder, and filters",
+     .overlay = true,
+     .upper = true,
+     .filter = true},
+    {.name = "the same, id-mapped, with filters",
      .overlay = true,
      .upper = true,
      .idmapped = true,

@@ -5,12 +5,14 @@ barrier that holds."""
 
 import os
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "flow"))
 from api import SANDBOX, connect  # noqa: E402
 from broker import Broker  # noqa: E402
 from interpreter import CODE, OK, box, context, is_ok, run  # noqa: E402
 from runner import check, run_cases, until  # noqa: E402
+from slowness import scaled  # noqa: E402
 from warm import wait_for_warm  # noqa: E402
 
 CONFIG = """
@@ -122,6 +124,31 @@ def forged_frames_of_the_protocol(c):
         c.unary(SANDBOX + "Delete", {"id": sandbox})
 
 
+def a_descriptor_for_whose_end_the_broker_would_wait(c):
+    """A TCP connection with SO_LINGER, sent over the interpreter's link: refused, or the broker's wait for it is interrupted."""
+    ctx = context(c, box(c)).id
+    run(c, """
+import array, os, socket, struct
+listener = socket.create_server(('127.0.0.1', 0))
+sender = socket.create_connection(listener.getsockname())
+accepted, _ = listener.accept()
+sender.setblocking(False)
+try:
+    while True:
+        sender.send(b'x' * 65536)
+except BlockingIOError:
+    sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 600))
+try:
+    socket.socket(fileno=os.dup(3)).sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [sender.fileno()]))])
+    os.close(sender.detach())
+except PermissionError:
+    sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 0, 0))
+""", context_id=ctx, timeout_ms=5000)
+    began = time.monotonic()
+    is_ok(run(c, "1", context_id=context(c, box(c)).id))
+    check(time.monotonic() - began < scaled(20), "another interpreter is served")
+
+
 def a_bomb_at_fork(c):
     """The limit of processes, and the time that a fork may take: what runs in a fork counts to the sandbox."""
     sandbox = box(c)
@@ -184,6 +211,7 @@ CASES = [
     tracing_and_copying_from_waiting_processes,
     a_checkpoint_after_all_attacks_is_what_it_was,
     forged_frames_of_the_protocol,
+    a_descriptor_for_whose_end_the_broker_would_wait,
     a_bomb_at_fork,
     checkpoints_until_nothing_fits,
     contexts_of_another_sandbox,

@@ -275,7 +275,8 @@ def bytes_and_packets_both_ways_and_connections_stand_in_the_record(b, c):
     check(100 <= n.out_packets < 400 and 100 <= n.in_packets < 400, str(n))
     check((n.connects_allowed, n.connects_denied) == (2, 1), str(n))
     used = c.unary("/stockade.v1.TelemetryService/ListUsage", {"sandbox_id": box}).usage[0].network
-    check((used.out_bytes, used.in_packets, used.connects_denied) == (n.out_bytes, n.in_packets, 1), f"{used} {n}")
+    check((used.out_bytes, used.connects_denied) == (n.out_bytes, 1), f"{used} {n}")
+    check(n.in_packets <= used.in_packets <= n.in_packets + 4, f"the ends of connections may follow the job's: {used} {n}")
     b.cli("rm", box)
 
 

@@ -309,6 +309,63 @@ def a_call_waits_for_the_answer(b):
         check(failed.reason == "APPROVAL_PENDING" and not ran, f"it waits no longer than it wants: {failed}")
 
 
+def a_rule_that_a_reload_adds_meanwhile_asks_as_well(b):
+    with Client(b) as c:
+        stream = begin_run(c, "echo", "deploy-twice", wait=600000)
+        first = pending_for(b, "echo deploy-twice")
+        more = POLICY + "      - {id: late, match: {commands: [\"echo deploy-twice\"]}, verdict: ask, ask: {approvers: [security]}}\n"
+        write_policy(b, more)
+        allowed(approvals(b, "approve", first, who="approver"))
+        until(lambda: len(waiting_for(b, "echo deploy-twice", "security")) == 1, "the new rule asks", scaled(30))
+        second = waiting_for(b, "echo deploy-twice", "security")[0]
+        check(second != first and show(b, second)["rule"] == "more/late", show(b, second))
+        allowed(approvals(b, "approve", second, who="security"))
+        failed, ran = end_of(c, stream)
+        check(failed.code == 0 and ran, f"it runs: {failed}")
+        stream = begin_run(c, "echo", "deploy-twice", wait=600000)  # both rules ask from the start
+        until(lambda: len(waiting_for(b, "echo deploy-twice", "approver")) == 1, "the first asks", scaled(30))
+        write_policy(b, POLICY.replace("verdict: ask, reason: it changes production, ask: {approvers: [team]}", "verdict: deny"))
+        allowed(approvals(b, "approve", waiting_for(b, "echo deploy-twice", "approver")[0], who="approver"))
+        until(lambda: len(waiting_for(b, "echo deploy-twice", "security")) == 1, "the second asks", scaled(30))
+        allowed(approvals(b, "approve", waiting_for(b, "echo deploy-twice", "security")[0], who="security"))
+        failed, ran = end_of(c, stream)
+        check(failed.reason == "POLICY_DENIED" and not ran, f"what is denied meanwhile stays denied: {failed}")
+    write_policy(b, POLICY)
+    with Client(b) as c:  # two questions from the start, and nothing changes
+        stream = begin_run(c, "echo", "deploy-safely", wait=600000)
+        allowed(approvals(b, "approve", pending_for(b, "echo deploy-safely"), who="approver"))
+        until(lambda: len(waiting_for(b, "echo deploy-safely", "security")) == 1, "the second asks", scaled(30))
+        allowed(approvals(b, "approve", waiting_for(b, "echo deploy-safely", "security")[0], who="security"))
+        failed, ran = end_of(c, stream)
+        check(failed.code == 0 and ran, f"it runs: {failed}")
+
+
+def write_policy(b, text):
+    with open(f"{b.policies}/base.yaml.new", "w", encoding="utf-8") as f:
+        f.write(text)
+    os.rename(f"{b.policies}/base.yaml.new", f"{b.policies}/base.yaml")
+    check(" reloaded" in b.reload(), "it is in force")
+
+
+def waiting_for(b, text, who):
+    return [j["id"] for j in json.loads(allowed(approvals(b, "ls", "-o", "json", who=who))) if j["subject"] == text]
+
+
+def the_command_waits_or_names_an_approval(b):
+    env = dict(os.environ, STOCKADE_ADDRESS=b.address, STOCKADE_TOKEN=KEYS["agent"])
+    refused(stockade(b, "run", "--approval", "0" * 65, "echo", "deploy-option", who="agent"), "approval")
+    refused(stockade(b, "run", "--approval", "0" * 32, "echo", "deploy-option", who="agent"))
+    waiting = Popen([binary("stockade"), "run", "--wait-approval", "60s", "echo", "deploy-waits"], env=env, stdout=subprocess.PIPE, text=True)
+    id_ = pending_for(b, "echo deploy-waits")
+    check(waiting.poll() is None, "it waits")
+    allowed(approvals(b, "approve", id_, who="approver"))
+    check(waiting.communicate(timeout=scaled(60))[0] == "deploy-waits\n" and waiting.returncode == 0, "and runs")
+    id_ = pending_of(run(b, "echo", "deploy-named"))
+    allowed(approvals(b, "approve", id_, who="approver"))
+    check(allowed(stockade(b, "run", "--approval", id_, "echo", "deploy-named", who="agent")) == "deploy-named\n", "it runs")
+    refused(stockade(b, "run", "--approval", id_, "echo", "deploy-named", who="agent"), "used")
+
+
 def two_layers_need_two_approvals_and_use_none_before_they_have_both(b):
     first = pending_of(run(b, "echo", "deploy-safely"))
     allowed(approvals(b, "approve", first, who="approver"))
@@ -362,6 +419,7 @@ def main():
     with open(f"{folder}/base.yaml", "w", encoding="utf-8") as f:
         f.write(POLICY)
     with Broker(config=CONFIG % folder) as b:
+        b.policies = folder
         rights = "approval.read,approval.write,approval.answer,process.run"
         for who, tenant, scopes in (("agent", "team", "approval.read,approval.write,process.run,process.read,sandbox.write"), ("other", "team", "approval.read"),
                                     ("approver", "team", rights), ("second", "team", rights), ("security", "security", rights),
@@ -379,6 +437,8 @@ def main():
             a_rule_asks_and_after_the_answer_the_call_runs_once,
             a_pattern_permits_what_matches_it,
             a_call_waits_for_the_answer,
+            a_rule_that_a_reload_adds_meanwhile_asks_as_well,
+            the_command_waits_or_names_an_approval,
             two_layers_need_two_approvals_and_use_none_before_they_have_both,
             a_restart_while_one_waits_loses_nothing_and_a_shutdown_does_not_wait,
             a_watcher_gets_each_change_once_and_goes_on_after_a_restart,

@@ -207,6 +207,34 @@ def a_full_disk_refuses_changes_and_nothing_else(b):
     check(shown[0] == 0 and shown[1]["whole"], shown)
 
 
+def a_disk_that_loses_what_was_written_makes_no_false_promise(b):
+    """The log of this broker is on a file system whose device has no room: write(2) succeeds, and fdatasync(2) fails once."""
+    root = f"/proc/{b.process.pid}/root{b.folder}"
+    there = f"{root}/disk/log"
+    check(b.cli("create", "--name", "before").returncode == 0, "the disk works")
+    with contextlib.suppress(OSError), open(f"{root}/store/all-the-rest", "wb", buffering=0) as f:
+        while f.write(bytes(4096)):
+            pass
+    refused = []
+
+    def refuses():
+        refused[:] = [b.cli("create")]
+        return refused[0].returncode != 0
+    until(refuses, "a change is refused", 30)
+    for _ in range(3):
+        r = b.cli("create")
+        check(r.returncode != 0 and b"audit log cannot be written" in r.stderr, r.stderr)
+    os.remove(f"{root}/store/all-the-rest")
+    until(lambda: b.cli("create", "--name", "after").returncode == 0, "it recovers by itself", 30)
+    drop = b"3"
+    with open("/proc/sys/vm/drop_caches", "wb") as f:
+        f.write(drop)
+    shown = b.json("audit", "verify", "--public-key", f"{there}/audit.pub", there)
+    check(shown[0] == 0 and shown[1]["whole"], shown)
+    changes = [m["change"] for m in records(b, there) if "change" in m]
+    check([c for c in changes if c["kind"] == "disk-failed"], changes)
+
+
 def kill_9_while_it_writes_leaves_a_log_that_goes_on(b):
     stop = threading.Event()
 
@@ -259,6 +287,13 @@ def main():
     small.prefix = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, f"{small.folder}/small"]
     with small as b:
         status |= run_cases([a_full_disk_refuses_changes_and_nothing_else], lambda case: case(b))
+    full = Broker(name="-full", config="", prefix=[])
+    full.write_config(f"audit: {{folder: {full.folder}/disk/log, sync: always}}\n")
+    mount = """cd "$0" && mkdir store disk && mount -t tmpfs -o size=2m,mode=0755 none store && truncate -s 32M store/image &&
+        mkfs.ext2 -q store/image && mount -o loop store/image disk && exec "$@" """
+    full.prefix = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, full.folder]
+    with full as b:
+        status |= run_cases([a_disk_that_loses_what_was_written_makes_no_false_promise], lambda case: case(b))
     sys.exit(status)
 
 

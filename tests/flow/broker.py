@@ -24,7 +24,7 @@ import tempfile
 import time
 
 from slowness import Popen, scaled
-from runner import time_passes, until
+from runner import Skipped, time_passes, until
 
 BUILD = os.environ.get("STOCKADE_BUILD", "")
 LEAK_SIGNS = ("LeakSanitizer", "stockade-relay: leak:")  # proto/leak.h
@@ -49,14 +49,30 @@ def skip(why):
     sys.exit(77)
 
 
+def maps_ids_in_memory():
+    """Linux 6.3: a tmpfs can be id-mapped."""
+    return tuple(int(n) for n in os.uname().release.split("-")[0].split(".")[:2]) >= (6, 3)
+
+
+def small_disk(folder, mib):
+    """A prefix for the broker: `folder` is a small disk, of which only its processes know. In memory, or where the kernel
+    cannot map the ids of that, ext4 in a file beside it."""
+    if subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0:
+        raise Skipped("no mount namespace here")
+    mount = f'mount -t tmpfs -o size={mib}m,mode=0755 none "$0"'
+    if not maps_ids_in_memory():
+        mount = (f'{{ [ -e "$0.disk" ] || {{ truncate -s {mib}M "$0.disk" && mkfs.ext4 -q -m 0 -O ^has_journal "$0.disk"; }}; }} && '
+                 'mount -o loop "$0.disk" "$0"')
+    return ["unshare", "-m", "sh", "-c", f'mkdir -p "$0" && {mount} && exec "$@"', folder]
+
+
 def state_folder():
     """A folder in memory if the host has one with enough room: each start makes the files of a root, and ext4, where it
     looks for a free inode, tries those first that were deleted in the last minutes. Else, and in tests that are about the
     disk (STOCKADE_TEST_ON_DISK), or before Linux 6.3, which cannot map ids there: the host's folder of temporary files.
     tests/harness/folder.h has the same for C."""
     memory = "/dev/shm"
-    linux = tuple(int(n) for n in os.uname().release.split("-")[0].split(".")[:2])
-    if os.environ.get("STOCKADE_TEST_ON_DISK") or linux < (6, 3) or not os.path.ismount(memory):
+    if os.environ.get("STOCKADE_TEST_ON_DISK") or not maps_ids_in_memory() or not os.path.ismount(memory):
         return tempfile.gettempdir()
     st = os.statvfs(memory)
     fits = not st.f_flag & os.ST_NOEXEC and st.f_bavail * st.f_frsize >= 4 << 30
@@ -222,9 +238,13 @@ class Broker:
         return sorted(os.path.relpath(path, "/sys/fs/cgroup") for root in roots
                       for own in (self.cgroup, self.cgroup + "-relay") for path, _, _ in os.walk(root + own))
 
+    def feature(self, name):
+        """As `info` has it."""
+        return next(f for f in self.json("info")[1]["features"] if f["name"] == name)
+
     def needs(self, feature):
         """Ends the test as skipped where the kernel lacks a feature that `info` names."""
-        row = next(f for f in self.json("info")[1]["features"] if f["name"] == feature)
+        row = self.feature(feature)
         if not row["available"]:
             skip(f"no {feature}: {row['detail']}")
 

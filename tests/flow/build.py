@@ -205,6 +205,27 @@ def a_killed_broker_loses_no_kept_step(b):
     check(code == 0 and cached(made)[1] is False, said)
 
 
+def pruned_steps_are_run_again_and_templates_keep_their_files(b):
+    path = write("prune.yaml", "steps:\n  - run: echo 1 >one\n  - run: echo 2 >two\n")
+    check(build(b, path)[0] == 0, "built")
+    sandbox = b.cli("create").stdout.decode().strip()
+    for name in ("build-mine", "build-" + "0" * 47, "build-" + "0" * 47 + "g"):
+        check(b.cli("snapshot", "create", "--keep", sandbox, name).returncode == 0, name)
+    for line, words in ((("prune", "x"), b"argument"), (("ls", "--older-than", "1h"), b"--older-than needs the action prune"),
+                        (("prune", "--older-than", "soon"), b"--older-than")):
+        r = b.cli("template", *line)
+        check(r.returncode != 0 and words in r.stderr, f"{line}: {r.stderr}")
+    check(b.json("template", "prune", "--older-than", "1h") == (0, []), "they are younger")
+    code, gone = b.json("template", "prune")
+    check(code == 0 and len(gone) == 2 and all(len(name) == 54 for name in gone), gone)
+    check(sorted(s["name"] for s in b.json("snapshot", "ls")[1]) == sorted(("build-mine", "build-" + "0" * 47, "build-" + "0" * 47 + "g")), "others stay")
+    r = b.cli("run", "--template", "prune", "--", "cat", "one", "two")
+    check(r.stdout == b"1\n2\n", r)
+    check(cached(build(b, path)[1]) == [False, False], "they run again")
+    r = b.cli("template", "prune")
+    check(r.stdout.startswith(b"2 kept steps deleted, with files of "), r)
+
+
 def a_package_is_installed_once_and_a_hundred_jobs_start_with_it(b):
     flags = reachable(("deb.debian.org", 80))
     if flags is None or not os.path.exists("/var/lib/dpkg/status"):
@@ -240,6 +261,7 @@ ready: jq --version
 TESTS = [what_is_wrong_names_file_line_and_column, steps_run_once_and_are_kept, the_broker_says_what_was_done_also_for_kept_steps,
          a_failing_step_shows_its_output_and_line_and_keeps_the_template, root_inside_changes_usr,
          a_full_quota_ends_the_build_or_only_its_memory, an_interrupted_build_leaves_no_sandbox,
+         pruned_steps_are_run_again_and_templates_keep_their_files,
          a_package_is_installed_once_and_a_hundred_jobs_start_with_it, a_killed_broker_loses_no_kept_step]
 
 if __name__ == "__main__":

@@ -458,7 +458,7 @@ def the_manual_names_everything_and_has_no_mistake(b):
         return
     source = os.environ["STOCKADE_SOURCE"]
     pages = {}
-    for name in ("stockade.1", "stockaded.8", "stockaded.yaml.5", "stockade-policy.5", "libstockade.3", "stockade-exporter.8"):
+    for name in ("stockade.1", "stockaded.8", "stockaded.yaml.5", "stockade-policy.5", "stockade-rules.5", "libstockade.3", "stockade-exporter.8"):
         path = os.path.join(source, "deploy/man", name)
         if shutil.which("groff"):
             r = subprocess.run(["groff", "-mandoc", "-ww", "-Tutf8", "-z", path], capture_output=True, check=True)
@@ -487,7 +487,8 @@ def the_manual_names_everything_and_has_no_mistake(b):
             name = f"{parent}.{key}" if indent and parent not in ("templates", "limits_default", "limits_max") else key
             if not indent and not rest.strip() and name in ("anomalies", "telemetry", "socket", "log", "ids", "quotas", "rpc", "tls", "ttl"):
                 continue
-            check(re.search(rf"Cm (?:[a-z_]+ , )*{re.escape(name)}\b", pages["stockaded.yaml.5"]), name)
+            in_man = re.escape(name).replace(r"\.", r"(?:\[\])?\.")  # of a list: "issuers[].issuer"
+            check(re.search(rf"Cm (?:[a-z_]+ , )*{in_man}\b", pages["stockaded.yaml.5"]), name)
     for name in ("stockade.h", "stockade_anomalies.h", "stockade_code.h", "stockade_poll.h", "stockade_snapshots.h", "stockade_templates.h",
                  "stockade_telemetry.h", "stockade_transactions.h", "stockade_volumes.h"):
         with open(os.path.join(source, "client", name), encoding="utf-8") as f:

@@ -31,7 +31,7 @@ SHELLS = {
              "command stockade completion fish | source\n"),
 }
 LINES = (
-    ("ru", "<run>"),
+    ("doc", "<doctor>"),
     ("run --mem", "<run><--memory>"),
     ("run --network al", "<run><--network><allowlist>"),
     ("run --network=al", "<run><--network=allowlist>"),

@@ -250,6 +250,30 @@ def more_requests_than_the_queue_takes_are_refused_at_once():
         check(done >= 5 and refused > 0, f"{done} ran, {refused} were refused")
 
 
+def a_tenant_with_many_sandboxes_leaves_ready_ones_to_the_others():
+    with Broker(config="pool: 4\nsocket: {mode: \"0666\"}\n") as b:
+        c, d = connect(b), connect(b)
+
+        def ready():
+            return d.unary(SYSTEM + "Info", {}).templates[0].pool_ready
+
+        for _ in range(5):
+            c.unary(SANDBOX + "Create", {})
+        until(lambda: ready() == 4, "the pool is full")
+        create = c.call_frame(SANDBOX + "Create", {})
+        c.socket.sendall(b"".join(c.pack(c.new_id(), create) for _ in range(12)))  # at once; they wait for new ones
+        seen = [ready() for _ in range(50)]
+        check(min(seen) >= 1, f"one stays ready: {seen}")
+        check(b.stranger("run", "--", "true").returncode == 0, "another account gets it")
+        until(lambda: d.unary(SYSTEM + "Info", {}).sandboxes_own == 17, "and each request is served")
+
+
+def the_last_ready_ones_are_given_away_when_no_more_can_be_made():
+    with Broker(config="pool: 4\nquotas: {sandboxes: 8, sandboxes_per_caller: 8}\n") as b:
+        c = connect(b)
+        check(len({c.unary(SANDBOX + "Create", {}).sandbox.id for _ in range(8)}) == 8, "all that there may be")
+
+
 def no_more_sandboxes_than_there_may_be_are_made():
     # ids of its own: other brokers of the tests may hold ranges of the usual ones
     with Broker(config="pool: 0\nquotas: {sandboxes: 3, sandboxes_per_caller: 3}\nids: {base: 2130706432, slots: 5}\n") as b:
@@ -271,6 +295,8 @@ TESTS = [wrong_configurations_are_refused_with_key_and_line,
          the_drain_has_an_end_and_a_second_signal_does_not_wait, health_watch_stays_open_for_what_it_does_not_know,
          info_tells_the_host_the_templates_and_what_is_weaker, info_tells_what_was_lost,
          more_requests_than_the_queue_takes_are_refused_at_once,
+         a_tenant_with_many_sandboxes_leaves_ready_ones_to_the_others,
+         the_last_ready_ones_are_given_away_when_no_more_can_be_made,
          no_more_sandboxes_than_there_may_be_are_made]
 
 

@@ -6,6 +6,7 @@ exits with 0."""
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -151,8 +152,9 @@ def followers_see_the_shutdown_and_do_not_delay_it():
         events = b.popen("events", "-f", "-o", "json", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         found = b.popen("anomalies", "-f", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
-            p = running(b, "exec", "box", "--", "sh", "-c", "echo up; sleep 1000")
+            until(lambda: b.cli("run", "--", "true") and select.select([events.stdout], [], [], 0.5)[0], "it follows", 30)
             first = json.loads(events.stdout.readline())
+            p = running(b, "exec", "box", "--", "sh", "-c", "echo up; sleep 1000")
             began = terminate(b)
             time_passes("the drain goes on", 0.5)
             check(b.process.poll() is None and events.poll() is None, "it waits for the job")

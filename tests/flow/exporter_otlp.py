@@ -9,43 +9,16 @@ import re
 import shutil
 import ssl
 import subprocess
-import sys
 
 from api import connect
-from broker import INSTALLED, Broker
+from broker import Broker
+from exporter_judges import messages
 from exporter_process import NOBODY, Exporter, as_nobody
 from exporter_receiver import Receiver
-from runner import Skipped, check, run_cases, until
+from runner import check, run_cases, until
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARTS = ["queue", "set up", "exec", "collect"]
-
-
-def messages(folder):
-    """The requests of the three signals: logs, traces, metrics."""
-    try:
-        from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest as logs
-        from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest as metrics
-        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest as traces
-        return logs, traces, metrics
-    except ImportError:
-        pass
-    if INSTALLED or not shutil.which("protoc"):
-        raise Skipped("neither opentelemetry-proto nor protoc with the .proto files is here")
-    source = os.path.join(os.environ["STOCKADE_SOURCE"], "client/exporter")
-    names = [os.path.relpath(os.path.join(at, f), source) for at, _, files in os.walk(f"{source}/opentelemetry") for f in files]
-    subprocess.run(["protoc", "-I", source, f"--python_out={folder}", *names], check=True)
-    with open(f"{folder}/requests.proto", "w", encoding="utf-8") as f:
-        f.write('syntax = "proto3"; package requests;\n')
-        for signal in ("logs", "trace", "metrics"):
-            f.write(f'import "opentelemetry/proto/{signal}/v1/{signal}.proto";\n')
-        for name, of in (("Logs", "logs.v1.ResourceLogs"), ("Traces", "trace.v1.ResourceSpans"), ("Metrics", "metrics.v1.ResourceMetrics")):
-            field = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", of.rsplit(".", 1)[1]).lower()
-            f.write(f"message {name} {{ repeated opentelemetry.proto.{of} {field} = 1; }}\n")
-    subprocess.run(["protoc", "-I", source, "-I", folder, f"--python_out={folder}", "requests.proto"], check=True)
-    sys.path.insert(0, folder)
-    import requests_pb2
-    return requests_pb2.Logs, requests_pb2.Traces, requests_pb2.Metrics
 
 
 class Otlp(Exporter):

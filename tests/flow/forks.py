@@ -130,6 +130,25 @@ def forks_are_billed_apart_and_have_limits_of_their_own(b, c):
     check(cpu(job) > 2 * cpu(other), "own bills")
 
 
+def where_files_cannot_be_shared_a_fork_is_a_bounded_copy(b, c):
+    """Before Linux 6.3."""
+    copies = b.feature("forks")["detail"].startswith("each fork costs a copy of the files")
+    box = new(c)
+    sh(c, box, "head -c 3M /dev/urandom > big; ln big same")
+    reply = c.unary(SANDBOX + "Fork", {"id": box, "count": 2})
+    check((6 << 20 <= reply.copied_bytes < 7 << 20) if copies else reply.copied_bytes == 0, f"{reply.copied_bytes}")
+    for one in reply.sandboxes:
+        check(sh(c, one.id, "cmp big same; stat -c '%h %U' big") == "2 agent\n", "the same files")
+    if not copies:
+        return
+    no(c, {"id": box, "copy_bytes_max": 1 << 20}, EXHAUSTED, "COPY_BYTES", "copy_bytes_max")
+    sh(c, box, "head -c 6M /dev/urandom > more")
+    one, = fork(c, box)
+    full = c.finish(c.start(one, "head -c 10M /dev/urandom > own"))
+    check(full.result.exit_code != 0, "the copy counts to the fork's disk")
+    settled(c, 4)
+
+
 def a_parent_that_is_deleted_meanwhile_leaves_all_or_none(b, c):
     for _ in range(5):
         box = new(c)
@@ -204,7 +223,8 @@ def the_command_prints_ids(b, c):
 
 TESTS = [what_cannot_be_forked_is_refused_and_leaves_nothing, forks_see_the_files_and_none_of_each_others_writes,
          a_snapshot_is_forked_while_jobs_run, forks_of_forks_outlive_all_before_them,
-         forks_are_billed_apart_and_have_limits_of_their_own, a_parent_that_is_deleted_meanwhile_leaves_all_or_none,
+         forks_are_billed_apart_and_have_limits_of_their_own, where_files_cannot_be_shared_a_fork_is_a_bounded_copy,
+         a_parent_that_is_deleted_meanwhile_leaves_all_or_none,
          a_caller_that_goes_leaves_no_forks, many_forks_leave_nothing, the_command_prints_ids]
 
 

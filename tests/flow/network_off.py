@@ -45,7 +45,7 @@ LOOK = r"""
 import ctypes, glob, hashlib, json, os, socket
 net = {}
 for path in sorted(glob.glob("/proc/net/*") + glob.glob("/proc/net/*/*") + glob.glob("/proc/sys/net/**", recursive=True)):
-    if path in ("/proc/net/softnet_stat", "/proc/net/stat/rt_cache"): # counters of the whole host
+    if path in ("/proc/net/softnet_stat", "/proc/net/stat/rt_cache", "/proc/net/protocols"): # counters of the whole host
         continue
     try:
         lines = open(path, "rb").readlines() if os.path.isfile(path) else []

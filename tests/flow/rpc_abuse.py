@@ -5,6 +5,7 @@ affected."""
 
 import os
 import random
+import socket
 import statistics
 import struct
 import sys
@@ -12,11 +13,10 @@ import time
 
 import sp
 from runner import check, run_cases, time_passes, until
+from slowness import scaled
 from sp import Client, Server
 
-with open(os.path.join(sp.BUILD, "tests/echo/echo-server"), "rb") as binary:
-    PROGRAM = binary.read()
-SANITIZED = b"__asan_init" in PROGRAM or b"__tsan_init" in PROGRAM
+SANITIZED = sp.sanitized()
 
 
 def varint(n):
@@ -319,6 +319,114 @@ def a_reader_that_stalls_is_disconnected_and_one_that_continues_is_not():
         check(watcher.unary("Stats").open_streams == 0, "no stream is left")
 
 
+def lingering(seconds):
+    """A TCP connection for whose end a process waits that closes it last, and what it needs."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    sender = socket.create_connection(listener.getsockname())
+    sender.setblocking(False)
+    try:
+        while True:
+            sender.send(b"x" * 65536)
+    except BlockingIOError:
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, seconds))
+    return sender, (listener, listener.accept()[0])
+
+
+def send_away(address, data):
+    """Sends such a connection, so that the server has it last, on one that stays. Refused where the kernel can."""
+    sender, others = lingering(600)
+    peer = sp.connect(address)
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", sender.fileno()))]
+    try:
+        peer.sendmsg([data], rights)
+    except PermissionError:
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
+    sender.close()
+    return peer, others
+
+
+def descriptors_of_a_peer_do_not_make_the_server_wait():
+    """Sent before, with and behind the hello, and with what ends the connection."""
+    with Server() as s:
+        watcher, kept = Client(s.ipc), []
+        before = s.fds()
+        for data in (b"\0", sp.REQ_HELLO, sp.REQ_HELLO + b"\1", sp.REQ_HELLO + b"\xff" * 9, b"\xff" * 100000):
+            for _ in range(5):
+                kept.append(send_away(s.ipc, data))
+                began = time.monotonic()
+                watcher.unary("Echo", {"data": b"x"})
+                check(time.monotonic() - began < scaled(2), f"another caller waited for {time.monotonic() - began:.1f} s")
+        for peer, _ in kept:
+            peer.close()
+        check(s.settle(s.fds, before) <= before, "descriptors")
+
+
+def request(c, n):
+    return c.pack(0x80000000 | n, c.call_frame("Echo", {"data": b"x" * 1000}))
+
+
+def sends(address, hello, data):
+    """A connection that sends this, and reads nothing. `data` is given the client."""
+    c = Client(address, hello=hello)
+    c.socket.setblocking(False)
+    try:
+        c.socket.send(data(c))
+    except (BlockingIOError, ConnectionError):
+        pass
+    return c
+
+
+FLOODS = {
+    "nothing": lambda a: sends(a, False, lambda c: b"\0"),
+    "half a handshake": lambda a: sends(a, False, lambda c: sp.REQ_HELLO[:5]),
+    "half a header": lambda a: sends(a, True, lambda c: request(c, 1)[:6]),
+    "half a frame": lambda a: sends(a, True, lambda c: request(c, 1)[:500]),
+    "a frame of 4 MiB that does not come": lambda a: sends(
+        a, True, lambda c: (b"\1" if c.ipc else b"") + struct.pack(">Q", 4 << 20) + b"\x80\0\0\1"),
+    "PINGs": lambda a: sends(a, True, lambda c: c.pack(0x80000007, b"\x08\6\x1a\x08xxxxxxxx") * 2000),
+    "unknown frames": lambda a: sends(a, True, lambda c: c.pack(0x80000007, b"\x08\x63") * 2000),
+    "WINDOWs of nothing": lambda a: sends(a, True, lambda c: c.pack(0x80000007, b"\x08\5\x30\xff\xff\xff\xff\x0f") * 2000),
+    "CANCELs of nothing": lambda a: sends(a, True, lambda c: c.pack(0x80000007, b"\x08\4") * 2000),
+    "calls whose answers nobody reads": lambda a: sends(a, True, lambda c: b"".join(request(c, n) for n in range(1, 60))),
+    "one id for all calls": lambda a: sends(a, True, lambda c: request(c, 1) * 60),
+    "metadata": lambda a: sends(a, True, lambda c: c.pack(
+        0x80000001, b"\x08\1\x12\4/a/b" + (b"\x42" + varint(204) + b"\x0a\1k\x12" + varint(199) + b"v" * 199) * 400)),
+}
+
+
+def five_thousand_connections_of_each_attack_leave_nothing_behind():
+    """All at once. Half are closed with a reset. Callers that were there, and new ones, are answered meanwhile."""
+    n = 500 if SANITIZED else 5000
+    with Server(keepalive_idle_ms=0, handshake_ms=60000, connections_max=20000, connections_per_uid_max=20000) as s:
+        watcher = Client(s.ipc, timeout=60)
+        for attack in FLOODS.values():
+            for c in [attack((s.ipc, s.tcp)[i % 2]) for i in range(100)]:
+                c.close()
+        until(lambda: watcher.unary("Stats").connections == 1, "all have gone")
+        before, rss = s.settle(s.fds, 0, 0.5), s.rss_kib()
+        for name, attack in FLOODS.items():
+            kept, worst = [], 0.0
+            for i in range(n):
+                kept.append(attack((s.ipc, s.tcp)[i % 2]))
+                if i % (n // 10) == 0:
+                    began = time.monotonic()
+                    watcher.unary("Echo", {"data": b"x" * 64})
+                    Client(s.tcp).unary("Echo", {"data": b"x"})
+                    worst = max(worst, time.monotonic() - began)
+            check(worst < scaled(2), f"{name}: others waited for {worst:.2f} s")
+            for i, c in enumerate(kept):
+                if c.ipc or i % 4 == 1:
+                    c.close()
+                else:
+                    c.reset()
+            until(lambda: watcher.unary("Stats").connections == 1, f"{name}: all have gone")
+            left = s.settle(s.fds, before)
+            print(f"   {name}: others waited for {worst * 1000:.0f} ms at most; memory +{s.rss_kib() - rss} KiB")
+            check(left <= before, f"{name}: descriptors: {before} before, {left} after")
+        grown = s.rss_kib() - rss
+        check(SANITIZED or grown < 32768, f"memory: {grown} KiB")
+
+
 def a_thousand_clients_at_once_are_all_answered():
     for kind in ("ipc", "tcp"):
         with Server() as s:
@@ -351,6 +459,8 @@ sys.exit(run_cases([
     a_slow_reader_gets_everything_once_it_reads,
     a_peer_that_lets_too_much_wait_for_it_is_closed,
     a_reader_that_stalls_is_disconnected_and_one_that_continues_is_not,
+    descriptors_of_a_peer_do_not_make_the_server_wait,
+    five_thousand_connections_of_each_attack_leave_nothing_behind,
     a_thousand_clients_at_once_are_all_answered,
     twenty_thousand_abusive_connections_leave_the_server_as_it_was,
 ]))

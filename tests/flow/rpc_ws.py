@@ -14,9 +14,11 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 
 import sp
 from runner import check, run_cases, until
+from slowness import scaled
 from sp import Client, Server
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -225,6 +227,85 @@ def slow_and_gone_peers_leave_nothing_behind():
         check(c.is_closed(), "one that lets too much wait for it is closed")
 
 
+def many(s, n, attack):
+    """Runs an attack on n connections, which stay open until they all exist."""
+    return [attack(s) for _ in range(n)]
+
+
+def raw(s, data):
+    """A connection that sends this and reads nothing."""
+    host, port = re.match(r"ws://([^/:]+):(\d+)", s.ws).groups()
+    c = socket.create_connection((host, int(port)), 60)
+    c.setblocking(False)
+    try:
+        c.send(data)
+    except (BlockingIOError, ConnectionError):
+        pass
+    return c
+
+
+def shaken(s, data):
+    """A websocket on which this is sent after its handshake."""
+    c, status = shake_hands(s.ws)
+    check(status == 101, status)
+    c.setblocking(False)
+    try:
+        c.send(data)
+    except (BlockingIOError, ConnectionError):
+        pass
+    return c
+
+
+BODY = b"\x80\0\0\1" + b"\x08\1"
+FLOODS = {
+    "half a request": lambda s: raw(s, b"GET /rpc HTTP/1.1\r\nHost: x\r\nUpgra"),
+    "a line without end": lambda s: raw(s, b"GET /" + b"a" * 1000000),
+    "headers without end": lambda s: raw(s, b"GET /rpc HTTP/1.1\r\n" + b"x: y\r\n" * 100000),
+    "a body of 2^63 bytes": lambda s: raw(s, b"POST /rpc HTTP/1.1\r\nContent-Length: 9223372036854775807\r\n\r\n" + b"x" * 60000),
+    "no masks": lambda s: shaken(s, (bytes([0x82, len(BODY)]) + BODY) * 1000),
+    "half a frame": lambda s: shaken(s, frame(b"x" * 1000)[:500]),
+    "a length of 2^63": lambda s: shaken(s, b"\x82\xff" + b"\xff" * 8 + b"x" * 1000),
+    "a length of 4 GiB": lambda s: shaken(s, b"\x82\xff\0\0\0\1\0\0\0\0" + b"\0" * 4 + b"x" * 1000),
+    "a fragment without a begin": lambda s: shaken(s, frame(b"x" * 10, 0)),
+    "fragments without end": lambda s: shaken(s, frame(b"x", BINARY, False) + frame(b"", 0, False) * 50000),
+    "two begins": lambda s: shaken(s, frame(b"x", BINARY, False) * 1000),
+    "a long PING": lambda s: shaken(s, frame(b"x" * 126, PING)),
+    "a fragmented PING": lambda s: shaken(s, frame(b"x", PING, False) + frame(b"x", 0)),
+    "PINGs whose answers nobody reads": lambda s: shaken(s, frame(b"x" * 125, PING) * 4000),
+    "PONGs that nobody asked for": lambda s: shaken(s, frame(b"x" * 125, PONG) * 4000),
+    "reserved bits and opcodes": lambda s: shaken(s, frame(b"x", BINARY | 0x70) + frame(b"x", 7) + frame(b"x", 15)),
+    "text": lambda s: shaken(s, frame(b"hello", TEXT) * 1000),
+    "CLOSE and more": lambda s: shaken(s, frame(b"", CLOSE) + frame(BODY) * 1000),
+}
+
+
+def floods_of_every_kind_are_survived_beside_other_callers():
+    """200 connections at once of each kind. Callers of other sockets are answered at once and those of new websockets in the
+    end (nng reads the requests for all of them in its own threads); afterwards nothing is left."""
+    with server(keepalive_idle_ms=0) as s:
+        watcher, ws = Client(s.ipc), WsClient(s.ws)
+        ws.unary("Echo", {})
+        for attack in FLOODS.values():
+            for c in many(s, 20, attack):
+                c.close()
+        until(lambda: watcher.unary("Stats").connections <= 2, "all have gone")
+        before, rss = s.fds(), s.rss_kib()
+        for name, attack in FLOODS.items():
+            kept = many(s, 200, attack)
+            began = time.monotonic()
+            check(watcher.unary("Echo", {"data": b"x"}).data == b"x", name)
+            other = time.monotonic() - began
+            check(other < scaled(2), f"{name}: callers of other sockets wait for {other:.1f} s")
+            check(WsClient(s.ws).unary("Echo", {"data": b"y"}).data == b"y", name)
+            print(f"   {name}: {other * 1000:.0f} ms, over a new websocket {time.monotonic() - began:.2f} s")
+            for c in kept:
+                c.close()
+        until(lambda: watcher.unary("Stats").connections <= 2, "all have gone")
+        check(s.settle(s.fds, before) <= before, f"descriptors: {before} before, {s.fds()} after")
+        print(f"   memory: {rss} KiB before, {s.rss_kib()} KiB after")
+        check(sp.sanitized() or s.rss_kib() < rss + 65536, f"memory: {rss} KiB before, {s.rss_kib()} KiB after")
+
+
 def a_drain_says_goaway_and_answers_what_is_open():
     with server() as s:
         c = WsClient(s.ws)
@@ -242,4 +323,4 @@ with open(os.path.join(os.environ["STOCKADE_BUILD"], "CMakeCache.txt"), encoding
 newer_nng()
 sys.exit(run_cases([what_is_no_websocket_of_ours_is_refused, calls_and_streams_are_answered_as_over_a_socket,
         a_stock_req_socket_makes_unary_calls, slow_and_gone_peers_leave_nothing_behind,
-        a_drain_says_goaway_and_answers_what_is_open]))
+        floods_of_every_kind_are_survived_beside_other_callers, a_drain_says_goaway_and_answers_what_is_open]))

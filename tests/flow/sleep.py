@@ -13,9 +13,9 @@ import sys
 import threading
 import time
 
-from broker import Broker
+from broker import Broker, small_disk
 from cli import expect
-from runner import Skipped, check, run_cases, until
+from runner import check, run_cases, until
 
 CONFIG = """
 socket: {mode: 0666}
@@ -274,7 +274,9 @@ def quotas_hold(b):
 def a_call_meanwhile_keeps_it_awake(b):
     one = box(b)
     used = 0
-    for turn in range(8):
+    turns = 0
+    while turns < 8 or (used == 0 and turns < 60):  # which of the two is faster is chance
+        turn, turns = turns, turns + 1
         sh(b, one, f"head -c 6000000 /dev/urandom > big{turn % 2}; echo {turn} > A")
         falling = b.popen("sleep", one, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if turn % 2:
@@ -286,7 +288,7 @@ def a_call_meanwhile_keeps_it_awake(b):
             used += b"meanwhile" in err
         check(sh(b, one, "tail -n 1 B") == f"{turn}\n", "and what it wrote stays")
     check(used > 0, "a call was faster")
-    check(sh(b, one, "wc -l < B") == "8\n", "all")
+    check(sh(b, one, "wc -l < B") == f"{turns}\n", "all")
     tidy_up(b)
 
 
@@ -481,11 +483,8 @@ def a_kill_in_any_step_leaves_the_old_state_or_the_new_one(b):
 
 
 def a_full_disk_refuses_and_loses_nothing(_):
-    small = 'mkdir -p "$0" && mount -t tmpfs -o size=24m,mode=0755 none "$0" && exec "$@"'
     b = Broker(config=CONFIG, name="-full")
-    b.prefix = ["unshare", "-m", "sh", "-c", small, b.state]
-    if subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0:
-        raise Skipped("no mount namespace here")
+    b.prefix = small_disk(b.state, 24)
     with b:
         one, two = box(b), box(b)
         sh(b, one, "echo a > A")

@@ -49,6 +49,13 @@ Frame = message("stockade.v1.Frame")
 ErrorInfo = message("stockade.v1.ErrorInfo")
 
 
+def sanitized():
+    """Whether the server has AddressSanitizer or ThreadSanitizer, which keep what was freed."""
+    with open(os.path.join(BUILD, "tests/echo/echo-server"), "rb") as f:
+        program = f.read()
+    return b"__asan_init" in program or b"__tsan_init" in program
+
+
 class Failed(Exception):
     def __init__(self, status):
         super().__init__(f"{status.code} {status.message}")

@@ -72,8 +72,18 @@ def a_folder_that_is_deleted_while_the_broker_runs_is_reported_by_health():
         check(b.state in health().reason and "removed" in health().reason, health().reason)
 
 
+def skeletons_of_roots_begin_in_other_parts_of_the_disk():
+    with Broker(config="pool: 1\n") as b:
+        kind = run(["stat", "-f", "-c", "%T", b.state], capture_output=True, text=True).stdout.strip()
+        if kind != "ext2/ext3":
+            raise Skipped(f"{kind} is not ext4")
+        r = run(["lsattr", "-d", f"{b.state}/templates"], capture_output=True, text=True)
+        check(r.returncode == 0 and "T" in r.stdout.split()[0], r)
+
+
 sys.exit(run_cases([
     what_others_could_replace_is_refused_before_anything_is_made_in_it,
     a_full_disk_is_reported_in_words_with_the_path,
     a_folder_that_is_deleted_while_the_broker_runs_is_reported_by_health,
+    skeletons_of_roots_begin_in_other_parts_of_the_disk,
 ]))

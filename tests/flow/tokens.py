@@ -90,6 +90,37 @@ def time_and_audience_count(b):
     refused(stockade(b, "info", token=wider), "expired")
 
 
+def the_doctor_says_what_is_wrong_with_a_credential(b):
+    def found(token, *args):
+        r = stockade(b, "doctor", "-o", "json", *args, token=token)
+        rows = {c["check"]: c for c in json.loads(r.stdout)["checks"]}
+        check(rows["broker"]["verdict"] == "ok" or "without a credential" in rows["broker"]["found"], rows["broker"])
+        return r.returncode, rows.get("credential")
+
+    check(found(None)[1] is None, "no credential, no row")
+    token = mint(b)
+    check(found(token)[1]["verdict"] == "ok", "a valid one")
+    block = inspect(b, token)["blocks"][0]["block_id"]
+    allowed(stockade(b, "token", "revoke", block))
+    for bad, words in [
+        (token, "revoked"),
+        (narrow(b, mint(b), "--audience", "elsewhere"), "another broker"),
+        (narrow(b, mint(b), "--ttl", "1ms"), "expired"),
+        ("stk_" + "0" * 40, "no such key"),
+        ("nonsense", "not one of this broker"),
+    ]:
+        code, row = found(bad)
+        check(code == 1 and row["verdict"] == "problem" and words in row["found"] and row["fix"], f"{words}: {row}")
+        check(bad not in json.dumps(row), "the credential itself is not shown")
+    less = found(narrow(b, mint(b), "--methods", "ProcessService/Run"))[1]
+    check(less["verdict"] == "note" and "other calls" in less["found"], less)
+    path = f"{b.folder}/doctor-token"
+    check("No such file" in found(None, "--token-file", path)[1]["found"], "no file")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(mint(b) + "\n")
+    check(found("nonsense", "--token-file", path)[1]["verdict"] == "ok", "the file, not the variable")
+
+
 def methods_and_rights_only_narrow(b):
     token = mint(b, "--methods", "SystemService/*,SandboxService/List")
     refused(stockade(b, "create", token=token), "SandboxService/Create", "SystemService/*")
@@ -308,6 +339,7 @@ def a_sealed_token_cannot_be_narrowed(b):
 def main():
     with Broker(config=CONFIG) as b:
         status = run_cases([a_token_has_at_most_the_rights_of_its_maker, a_changed_token_is_refused, time_and_audience_count,
+                            the_doctor_says_what_is_wrong_with_a_credential,
                             methods_and_rights_only_narrow, a_token_for_one_sandbox_sees_no_other, a_sandbox_that_is_asleep_is_judged_by_what_it_is,
                             templates_count_for_new_and_for_existing_sandboxes, only_the_tools_of_a_token_run,
                             limits_and_network_count_for_what_will_be_in_force,

@@ -126,7 +126,7 @@ def changes_that_do_not_fit_are_refused(b, c):
     box = new(c)
     one, two = begin(c, box), begin(c, box)
     for tx in (one, two):
-        sh(c, tx, f"head -c 10M /dev/zero > {'A' if tx == one else 'B'}")
+        sh(c, tx, f"head -c 10M /dev/urandom > {'A' if tx == one else 'B'}")
     commit(c, one)
     no(c, "Commit", {"id": two}, EXHAUSTED, "DISK_FULL")
     check(sh(c, box, "ls") == "A\n" and sh(c, two, "ls") == "B\n", "both as before")
@@ -377,6 +377,55 @@ def the_end_of_a_sandbox_is_the_end_of_its_transactions(b, c):
     until(lambda: get(c, short).state == DISCARDED, "its time is over")
 
 
+def metric(c, name):
+    name = f"stockade_transaction{name}"
+    return sum(s.value + s.count for m in c.unary("/stockade.v1.MetricsService/Get", {"prefix": name}).metrics if m.name == name for s in m.samples)
+
+
+def the_metrics_count_each_end(b, c):
+    alone(b, c)
+    until(lambda: metric(c, "s") == 0, lambda: f"{metric(c, 's')} are open")
+    kinds = ("s_begun_total", "s_discarded_total", "_commit_failures_total", "_conflicts_total", "_commit_seconds")
+    before = [metric(c, kind) for kind in kinds]
+    box = new(c)
+    txs = [begin(c, box) for _ in range(5)]
+    check(metric(c, "s") == 5, f"{metric(c, 's')} are open")
+    for tx in txs[:2]:
+        sh(c, tx, "echo x > same")
+    commit(c, txs[0])
+    conflict(c, txs[1], "/home/agent/same")
+    conflict(c, txs[1], "/home/agent/same")
+    discard(c, txs[1])
+    discard(c, txs[1])
+    c.unary(SANDBOX + "Delete", {"id": txs[2]})
+    until(lambda: metric(c, "s") == 2, lambda: f"{metric(c, 's')} are open")
+    c.unary(SANDBOX + "Delete", {"id": box})
+    until(lambda: metric(c, "s") == 0, lambda: f"{metric(c, 's')} are open")
+    got = [metric(c, kind) - was for kind, was in zip(kinds, before)]
+    check(got[0] == 5 and got[2:4] == [2, 2] and got[1] == 4, f"{got}")
+
+
+def a_shutdown_in_the_middle_of_a_commit_is_in_order(b, c):
+    own = Broker(config=CONFIG, name="-t").start()
+    for turn in range(12):
+        d = connect(own)
+        box = new(d)
+        sh(d, box, "echo base > A")
+        txs = [begin(d, box) for _ in range(2)]
+        jobs = []
+        for where in (box, *txs):
+            jobs.append(d.start(where, "trap '' TERM INT HUP; echo x > B$$; echo y; while :; do sleep 1; done"))
+            d.until(jobs[-1], lambda: b"y" in jobs[-1].output)
+        for tx in txs:
+            d.begin(TRANSACTION + "Commit", {"id": tx, "stop": True})
+        d.begin(SNAPSHOT + "Create", {"sandbox": box, "stop": True})
+        time_passes("the commits are in different steps", turn * 0.004)
+        check(own.stop() == 0, "an orderly end")
+        check(not own.cgroups(), f"{own.cgroups()}")
+        own.start()
+    check(own.stop() == 0, "and at last")
+
+
 def nothing_is_left_over(b, c):
     before = None
     for turn in range(2):  # after the first one the pool is as after the second
@@ -401,7 +450,8 @@ TESTS = [what_is_not_there_is_refused, jobs_on_either_side_refuse_a_commit, chan
          names_that_are_not_text_conflict_by_their_bytes, a_rollback_is_a_change_of_the_sandbox,
          snapshots_and_forks_have_what_was_committed, many_commits_leave_no_layers, the_policy_decides_at_the_end_of_a_job,
          a_policy_is_carried_out_without_its_caller, a_job_that_conflicts_says_so, many_changes_come_in_part,
-         a_cell_writes_to_a_transaction, the_end_of_a_sandbox_is_the_end_of_its_transactions, nothing_is_left_over]
+         a_cell_writes_to_a_transaction, the_end_of_a_sandbox_is_the_end_of_its_transactions, the_metrics_count_each_end,
+         a_shutdown_in_the_middle_of_a_commit_is_in_order, nothing_is_left_over]
 
 if __name__ == "__main__":
     main(Broker(config=CONFIG), TESTS)

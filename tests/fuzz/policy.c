@@ -98,6 +98,16 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     if (policy_read(&files, &p, &e) == 0)
         decide(p, words_n, words);
     policy_free(p);
+    p = NULL;
+    file.configuration =
+        true; // the same text as that of a configuration, and as the policy of a request
+    if (policy_read(&files, &p, &e) == 0)
+        decide(p, words_n, words);
+    policy_free(p);
+    p = NULL;
+    if (policy_read_request(file.text, &p, &e) == 0)
+        decide(p, words_n, words);
+    policy_free(p);
     free(text);
     return 0;
 }

@@ -84,11 +84,7 @@ swap_fails(int code, const char *words)
 bool
 can_fork(void)
 {
-    const struct spawn_features *f = &core_broker()->features;
-    for (uint32_t i = 0; i < f->n; i++)
-        if (strcmp(f->feature[i].name, "forks") == 0)
-            return f->feature[i].available != 0;
-    return false;
+    return core_broker()->features.copies_layers == 0;
 }
 
 struct sandbox *

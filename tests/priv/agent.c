@@ -148,6 +148,19 @@ packets_go_both_ways(void **state)
     assert_int_equal(seen.ended, 0); // it was closed by us
 }
 
+// The guest's report of the end may overtake the packets on the program's own socket.
+static void
+the_last_packets_of_an_agent_arrive_before_its_end(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 50; turn++) {
+        (void)start_agent("for i in 1 2 3 4 5 6 7 8; do echo $i >&3; done; echo last >&3");
+        until(seen.ended > 0);
+        assert_int_equal(seen.packets, 9);
+        assert_string_equal(seen.last, "last\n");
+    }
+}
+
 // Descriptors 0 to 2 are /dev/null, 3 is the socket, 4 the script; nothing of the guest is left.
 static void
 an_agent_has_its_uid_its_filter_and_no_other_descriptors(void **state)
@@ -372,6 +385,8 @@ main(void)
         cmocka_unit_test_setup_teardown(the_seventeenth_agent_of_a_sandbox_is_refused, make_box,
                                         remove_box),
         cmocka_unit_test_setup_teardown(packets_go_both_ways, make_box, remove_box),
+        cmocka_unit_test_setup_teardown(the_last_packets_of_an_agent_arrive_before_its_end,
+                                        make_box, remove_box),
         cmocka_unit_test_setup_teardown(an_agent_has_its_uid_its_filter_and_no_other_descriptors,
                                         make_box, remove_box),
         cmocka_unit_test_setup_teardown(no_job_can_look_into_a_program_that_it_cannot_read,

@@ -131,6 +131,10 @@ a_leaf_like_new_is_reused_with_a_reset_peak_and_new_limits(void **state)
         ino_t leaf = leaf_of(&x);
         assert_int_equal(charge(&x, CHARGED, -1), 0);
         assert_true(number_in(x.fds[SPAWN_FD_MEMORY], "memory.max_usage_in_bytes") >= CHARGED);
+        struct spawn_request idle = request_for(&x, SPAWN_LIMIT, 0);
+        idle.limits = small_limits;
+        idle.limits.cpu_weight = SPAWN_WEIGHT_IDLE;
+        assert_true(broker_ask(&b, &idle, NULL).ok);
         spawned_destroy(&b, &x);
         other.memory_bytes = (i % 2 == 0 ? UINT64_C(32) : UINT64_C(128)) << 20;
         other.cpu_millis = 700;
@@ -148,6 +152,7 @@ a_leaf_like_new_is_reused_with_a_reset_peak_and_new_limits(void **state)
     assert_int_equal(number_in(x.fds[SPAWN_FD_MEMORY], "memory.kmem.tcp.limit_in_bytes"), tcp);
     assert_int_equal(number_in(x.fds[SPAWN_FD_CPU], "cpu.cfs_quota_us"), 70000);
     assert_int_equal(number_in(x.fds[SPAWN_FD_CPU], "cpu.shares"), 1024);
+    assert_int_equal(number_in(x.fds[SPAWN_FD_CPU], "cpu.idle"), 0);
     spawned_destroy(&b, &x);
 }
 

@@ -319,6 +319,20 @@ limits_are_in_the_kernel_and_can_be_raised_and_lowered(void **state)
         q.limits.pids = 10;
         q.limits.cpu_millis = 100;
     }
+    // Idle for the scheduler, and back to a weight, which the kernel resets in between.
+    const int cpu = x.fds[is_hybrid() ? SPAWN_FD_CPU : SPAWN_FD_CGROUP];
+    q.limits.memory_bytes = 48 << 20;
+    q.limits.pids = 10;
+    q.limits.cpu_millis = 100;
+    for (int i = 0; i < 2; i++) {
+        q.limits.cpu_weight = SPAWN_WEIGHT_IDLE;
+        assert_true(broker_ask(&broker, &q, NULL).ok);
+        assert_text(cpu, "cpu.idle", "1");
+        q.limits.cpu_weight = 50;
+        assert_true(broker_ask(&broker, &q, NULL).ok);
+        assert_text(cpu, "cpu.idle", "0");
+        assert_limits(&x, &q.limits);
+    }
     // Less than is in use: refused, and the guest continues.
     struct spawn_request less = q;
     less.limits = q.limits;

@@ -240,6 +240,7 @@ invalid_requests_end_the_spawner_and_every_sandbox(void **state)
         {"a copy of a layer out of range", destroy},
         {"a copy on a layer out of range", destroy},
         {"no layer that is complete", destroy},
+        {"a copy from a slot out of range", destroy},
     };
     rows[0].q.op = SPAWN_CONFIGURE;
     rows[1].q.op = SPAWN_COPIED + 1;
@@ -302,6 +303,10 @@ invalid_requests_end_the_spawner_and_every_sandbox(void **state)
     rows[43].q.limits = rows[44].q.limits = create.limits;
     rows[43].q.arg = rows[44].q.other = TREE_NUMBERS + 1;
     rows[45].q.op = SPAWN_COPIED;
+    rows[46].q.op = SPAWN_COPY;
+    rows[46].q.limits = create.limits;
+    rows[46].q.arg = rows[46].q.from_generation = 1;
+    rows[46].q.from_slot = UINT32_MAX;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_ends(rows[i].what, &rows[i].q, sizeof rows[i].q, -1, &like);
     char large[sizeof destroy + 1] = {0};

@@ -164,14 +164,14 @@ a_failure_on_the_way_is_undone(void **state)
         assert_int_equal(mknodat(disk(), "u0/sys", S_IFCHR, makedev(0, 0)), 0); // a whiteout
         swap_fails(ERR_INTERNAL, "sys/fs/cgroup");
         assert_int_equal(unlinkat(disk(), "u0/sys", 0), 0);
-        assert_false(is_there(disk(), "01") || is_there(disk(), "02"));
+        assert_false(is_there(disk(), "Ab") || is_there(disk(), "Ac"));
         assert_int_equal(sh(look), 0);
         assert_string_equal(text, before);
     }
     assert_sh("echo b > B; cat A B", "a\nb\n");
     int was = dup(disk());
     (void)swap();
-    assert_true(is_there(was, "01/s/home/agent/B") && is_there(was, "01/s/dev/shm/S"));
+    assert_true(is_there(was, "Ab/s/home/agent/B") && is_there(was, "Ab/s/dev/shm/S"));
     (void)close(was);
     assert_sh("cat A B /dev/shm/S", "a\nb\ns\n");
 }
@@ -186,15 +186,15 @@ what_was_written_is_sealed_and_what_follows_lies_above(void **state)
     int layer = dup(disk());
     assert_int_equal(swap(), 1);
     assert_sh("cat A d/x /tmp/T; echo b > B; cat B", "a\nx\nt\nb\n");
-    assert_true(is_there(layer, "01/s/home/agent/A") && is_there(layer, "01/s/tmp/T"));
-    assert_false(is_there(layer, "01/s/home/agent/B"));
+    assert_true(is_there(layer, "Ab/s/home/agent/A") && is_there(layer, "Ab/s/tmp/T"));
+    assert_false(is_there(layer, "Ab/s/home/agent/B"));
     assert_true(is_there(disk(), "u/home/agent/B"));
     assert_false(is_there(disk(), "u/home/agent/A"));
     assert_sh("echo more >> A; rm -r d; cat A; ls", "a\nmore\nA\nB\n");
     char was[8] = "";
-    int fd = openat(layer, "01/s/home/agent/A", O_RDONLY | O_CLOEXEC);
+    int fd = openat(layer, "Ab/s/home/agent/A", O_RDONLY | O_CLOEXEC);
     assert_int_equal(read(fd, was, sizeof was), 2); // "a\n"
-    assert_true(is_there(layer, "01/s/home/agent/d/x"));
+    assert_true(is_there(layer, "Ab/s/home/agent/d/x"));
     (void)close(fd);
     (void)close(layer);
 }
@@ -274,9 +274,9 @@ static void
 deep_chains_are_seen_whole_and_end_at_the_maximum(void **state)
 {
     (void)state;
-    const unsigned most = TREE_LAYERS_OF_SANDBOX;
+    const unsigned most = TREE_DEPTH;
     const unsigned middle = most / 2;
-    uint64_t ns[TREE_LAYERS_OF_SANDBOX];
+    uint64_t ns[TREE_DEPTH];
     char script[64], expected[64];
     for (unsigned i = 0; i < most; i++) {
         (void)snprintf(script, sizeof script, "echo %u > f%u; echo %u > same", i, i, i);
@@ -293,7 +293,7 @@ deep_chains_are_seen_whole_and_end_at_the_maximum(void **state)
     (void)printf("a swap takes %.3f ms (median of %u; least %.3f, most %.3f)\n",
                  (double)ns[middle] / 1e6, most, (double)ns[0] / 1e6, (double)ns[most - 1] / 1e6);
     assert_sh("touch f0", "");
-    swap_fails(ERR_RESOURCE_EXHAUSTED, "layers already");
+    swap_fails(ERR_RESOURCE_EXHAUSTED, "on each other already");
     (void)snprintf(expected, sizeof expected, "0\n15\n%u\n%u\n%u\n", most - 1, most - 1, most + 1);
     (void)snprintf(script, sizeof script, "cat f0 f15 f%u same; ls | wc -l", most - 1);
     assert_sh(script, expected);

@@ -22,208 +22,10 @@
 #include "proto/audit_verify.h"
 #include "proto/auto.h"
 #include "server/audit/audit.h"
+#include "tests/harness/trail.h"
 #include "tests/harness/wait.h"
 
 enum { KILLS_USUAL = 25, LEAVES = 70, CALLS = 300 };
-
-static char folder[64];
-static uv_loop_t loop;
-static uv_prepare_t alive; // a loop without a handle that counts does not look at the others
-
-static void
-on_prepare(uv_prepare_t *unused)
-{
-    (void)unused;
-}
-
-static int
-set_up(void **unused)
-{
-    (void)unused;
-    (void)snprintf(folder, sizeof folder, "/tmp/stockade-audit-XXXXXX");
-    if (mkdtemp(folder) == NULL || uv_loop_init(&loop) != 0)
-        return -1;
-    return uv_prepare_init(&loop, &alive) == 0 ? uv_prepare_start(&alive, on_prepare) : -1;
-}
-
-static int
-tear_down(void **unused)
-{
-    char command[128];
-    (void)unused;
-    uv_close((uv_handle_t *)&alive, NULL);
-    (void)uv_run(&loop, UV_RUN_DEFAULT);
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    // NOLINTNEXTLINE(cert-env33-c): a folder of this test
-    return uv_loop_close(&loop) == 0 && system(command) == 0 ? 0 : -1;
-}
-
-static struct audit_settings
-settings(void)
-{
-    struct audit_settings s;
-    audit_settings_default(&s);
-    s.records = 16;
-    s.sync = AUDIT_SYNC_INTERVAL;
-    return s;
-}
-
-static struct audit *
-open_log(const struct audit_settings *s)
-{
-    struct audit *a = NULL;
-    struct err e = {0};
-    if (audit_open(s, folder, "", &a, &e) < 0 || audit_start(a, &loop, &e) < 0)
-        fail_msg("%s", e.text);
-    return a;
-}
-
-static void
-write_call(struct audit *a, const char *method)
-{
-    Stockade__V1__AuditRecord m = STOCKADE__V1__AUDIT_RECORD__INIT;
-    Stockade__V1__AuditCall c = STOCKADE__V1__AUDIT_CALL__INIT;
-    c.call = audit_number(a);
-    c.phase = STOCKADE__V1__AUDIT_PHASE__AUDIT_PHASE_BEGAN;
-    c.method = method;
-    c.tenant = "uid:7";
-    m.body_case = STOCKADE__V1__AUDIT_RECORD__BODY_CALL;
-    m.call = &c;
-    audit_write(a, &m, false);
-}
-
-struct waiter {
-    struct audit_wait wait;
-    bool done;
-    struct err e;
-};
-
-static void
-on_done(struct audit_wait *wait, const struct err *e)
-{
-    struct waiter *w = (struct waiter *)wait;
-    w->done = true;
-    w->e = e != NULL ? *e : (struct err){0};
-}
-
-// Whether what was written is stored.
-static struct err
-wait_for(struct audit *a)
-{
-    struct waiter w = {.wait = {.done = on_done}};
-    assert_true(audit_wait(a, &w.wait));
-    wait_within("the record is stored", WAIT_MS, w.done)(void) uv_run(&loop, UV_RUN_NOWAIT);
-    return w.e;
-}
-
-// ---- checking what is in the folder
-
-struct seen {
-    unsigned problems[AUDIT_PROBLEMS];
-    char text[512];
-};
-
-static void
-on_problem(void *cookie, const struct audit_problem *p)
-{
-    struct seen *s = cookie;
-    s->problems[p->kind]++;
-    (void)snprintf(s->text, sizeof s->text, "%s", p->text);
-}
-
-static void
-public_key(uint8_t key[AUDIT_KEY])
-{
-    char path[128], text[256] = "";
-    (void)snprintf(path, sizeof path, "%s/audit.pub", folder);
-    int auto_close fd = open(path, O_RDONLY | O_CLOEXEC);
-    assert_true(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
-    assert_true(audit_key_read(text, key));
-}
-
-static struct audit_verified
-verify(struct seen *seen)
-{
-    uint8_t key[AUDIT_KEY];
-    struct err e;
-    struct audit_verify *v = NULL;
-    public_key(key);
-    *seen = (struct seen){.text = ""};
-    assert_int_equal(audit_verify_new(key, on_problem, seen, &v, &e), 0);
-    for (unsigned i = 1; i < 20000; i++) {
-        char path[128];
-        (void)snprintf(path, sizeof path, "%s/audit-%08u.log", folder, i);
-        int auto_close fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd >= 0)
-            assert_int_equal(audit_verify_file(v, fd, strrchr(path, '/') + 1, &e), 0);
-    }
-    const struct audit_verified out = audit_verify_end(v);
-    audit_verify_free(v);
-    return out;
-}
-
-static unsigned
-problems(const struct seen *s)
-{
-    unsigned n = 0;
-    for (size_t i = 0; i < AUDIT_PROBLEMS; i++)
-        n += s->problems[i];
-    return n;
-}
-
-static const char *
-file_path(unsigned number)
-{
-    static char path[128];
-    (void)snprintf(path, sizeof path, "%s/audit-%08u.log", folder, number);
-    return path;
-}
-
-// Offset and length of frame number `index` of the first file.
-static struct audit_frame
-frame_at(const uint8_t *bytes, size_t n, unsigned index, size_t *offset)
-{
-    struct audit_frame f = {.bytes = 0};
-    *offset = 0;
-    for (;; *offset += f.bytes) {
-        if (audit_frame_read(bytes + *offset, n - *offset, &f) != 1)
-            fail();
-        if (index-- == 0)
-            return f;
-    }
-}
-
-static uint8_t *
-read_all(const char *path, size_t *n)
-{
-    struct stat st;
-    int auto_close fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) < 0)
-        st.st_size = 0;
-    uint8_t *bytes = malloc((size_t)st.st_size + 1);
-    assert_non_null(bytes);
-    assert_int_equal(read(fd, bytes, (size_t)st.st_size), st.st_size);
-    *n = (size_t)st.st_size;
-    return bytes;
-}
-
-static void
-write_back(const char *path, const uint8_t *bytes, size_t n)
-{
-    int auto_close fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, bytes, n), n);
-}
-
-static void
-make_log(unsigned calls)
-{
-    const struct audit_settings s = settings();
-    struct audit *a = open_log(&s);
-    for (unsigned i = 0; i < calls; i++)
-        write_call(a, "/stockade.v1.SandboxService/Create");
-    audit_close(a, 0);
-}
 
 // ---- the tests
 
@@ -231,16 +33,16 @@ static void
 a_changed_byte_is_named_with_its_record(void **unused)
 {
     (void)unused;
-    struct seen seen;
+    struct trail_seen seen;
     size_t n, at;
-    make_log(50);
-    uint8_t *auto_free bytes = read_all(file_path(1), &n);
-    const struct audit_frame f = frame_at(bytes, n, 20, &at);
+    trail_make(50);
+    uint8_t *auto_free bytes = trail_read(trail_path(1), &n);
+    const struct audit_frame f = trail_frame(bytes, n, 20, &at);
     bytes[at + AUDIT_HEAD + f.n - 3] ^= 1;
-    write_back(file_path(1), bytes, n);
-    const struct audit_verified v = verify(&seen);
+    trail_write(trail_path(1), bytes, n);
+    const struct audit_verified v = trail_verify(&seen);
     assert_int_equal(seen.problems[AUDIT_CHANGED], 1);
-    assert_int_equal(problems(&seen), 1);
+    assert_int_equal(trail_problems(&seen), 1);
     assert_non_null(strstr(seen.text, "record 21"));
     assert_false(v.whole);
 }
@@ -249,14 +51,14 @@ static void
 a_record_that_was_taken_out_is_missing(void **unused)
 {
     (void)unused;
-    struct seen seen;
+    struct trail_seen seen;
     size_t n, at;
-    make_log(50);
-    uint8_t *auto_free bytes = read_all(file_path(1), &n);
-    const struct audit_frame f = frame_at(bytes, n, 20, &at);
+    trail_make(50);
+    uint8_t *auto_free bytes = trail_read(trail_path(1), &n);
+    const struct audit_frame f = trail_frame(bytes, n, 20, &at);
     memmove(bytes + at, bytes + at + f.bytes, n - at - f.bytes);
-    write_back(file_path(1), bytes, n - f.bytes);
-    (void)verify(&seen);
+    trail_write(trail_path(1), bytes, n - f.bytes);
+    (void)trail_verify(&seen);
     assert_int_equal(seen.problems[AUDIT_MISSING], 1);
     assert_non_null(strstr(seen.text, "21"));
 }
@@ -265,19 +67,19 @@ static void
 two_records_that_changed_places_are_named(void **unused)
 {
     (void)unused;
-    struct seen seen;
+    struct trail_seen seen;
     size_t n, first, second;
-    make_log(50);
-    uint8_t *auto_free bytes = read_all(file_path(1), &n);
-    const struct audit_frame f = frame_at(bytes, n, 20, &first);
-    const struct audit_frame g = frame_at(bytes, n, 21, &second);
+    trail_make(50);
+    uint8_t *auto_free bytes = trail_read(trail_path(1), &n);
+    const struct audit_frame f = trail_frame(bytes, n, 20, &first);
+    const struct audit_frame g = trail_frame(bytes, n, 21, &second);
     uint8_t both[2048];
     assert_true(f.bytes + g.bytes <= sizeof both);
     memcpy(both, bytes + second, g.bytes);
     memcpy(both + g.bytes, bytes + first, f.bytes);
     memcpy(bytes + first, both, f.bytes + g.bytes);
-    write_back(file_path(1), bytes, n);
-    (void)verify(&seen);
+    trail_write(trail_path(1), bytes, n);
+    (void)trail_verify(&seen);
     assert_true(seen.problems[AUDIT_REORDERED] >= 1);
 }
 
@@ -286,11 +88,11 @@ static void
 a_chain_that_was_made_anew_does_not_match_what_was_signed(void **unused)
 {
     (void)unused;
-    struct seen seen;
+    struct trail_seen seen;
     size_t n, at = 0;
     uint8_t head[AUDIT_HASH] = {0};
-    make_log(50);
-    uint8_t *auto_free bytes = read_all(file_path(1), &n);
+    trail_make(50);
+    uint8_t *auto_free bytes = trail_read(trail_path(1), &n);
     struct audit_frame f;
     for (unsigned i = 0; at < n; i++, at += f.bytes) {
         uint8_t *record = bytes + at + AUDIT_HEAD;
@@ -304,8 +106,8 @@ a_chain_that_was_made_anew_does_not_match_what_was_signed(void **unused)
         audit_hash(record, f.n, head);
         memcpy(record + f.n, head, AUDIT_HASH);
     }
-    write_back(file_path(1), bytes, n);
-    (void)verify(&seen);
+    trail_write(trail_path(1), bytes, n);
+    (void)trail_verify(&seen);
     assert_true(seen.problems[AUDIT_CHANGED] >= 1);
     assert_int_equal(seen.problems[AUDIT_MISSING] + seen.problems[AUDIT_REORDERED], 0);
     assert_non_null(strstr(seen.text, "signed"));
@@ -315,13 +117,13 @@ static void
 another_key_is_refused(void **unused)
 {
     (void)unused;
-    struct seen seen;
+    struct trail_seen seen;
     char path[128];
-    make_log(10);
-    (void)snprintf(path, sizeof path, "%s/audit.pub", folder);
+    trail_make(10);
+    (void)snprintf(path, sizeof path, "%s/audit.pub", trail_folder);
     int auto_close fd = open(path, O_WRONLY | O_CLOEXEC);
     assert_int_equal(pwrite(fd, "00000000", 8, sizeof AUDIT_KEY_PREFIX - 1), 8);
-    (void)verify(&seen);
+    (void)trail_verify(&seen);
     assert_true(seen.problems[AUDIT_FOREIGN] >= 1);
 }
 
@@ -329,18 +131,18 @@ static void
 a_torn_end_is_kept_and_the_chain_goes_on(void **unused)
 {
     (void)unused;
-    struct seen seen;
+    struct trail_seen seen;
     struct stat before, after;
-    make_log(50);
-    assert_int_equal(stat(file_path(1), &before), 0);
-    assert_int_equal(truncate(file_path(1), before.st_size - 7), 0);
-    (void)verify(&seen);
+    trail_make(50);
+    assert_int_equal(stat(trail_path(1), &before), 0);
+    assert_int_equal(truncate(trail_path(1), before.st_size - 7), 0);
+    (void)trail_verify(&seen);
     assert_int_equal(seen.problems[AUDIT_TORN], 1);
-    make_log(5);
-    const struct audit_verified v = verify(&seen);
-    assert_int_equal(problems(&seen), 0);
+    trail_make(5);
+    const struct audit_verified v = trail_verify(&seen);
+    assert_int_equal(trail_problems(&seen), 0);
     assert_true(v.whole && v.recovered == 1 && v.files == 2);
-    assert_int_equal(stat(file_path(1), &after), 0);
+    assert_int_equal(stat(trail_path(1), &after), 0);
     assert_int_equal(after.st_size, before.st_size - 7);
 }
 
@@ -348,20 +150,20 @@ static void
 a_chain_runs_over_files_and_starts(void **unused)
 {
     (void)unused;
-    struct seen seen;
-    struct audit_settings s = settings();
+    struct trail_seen seen;
+    struct audit_settings s = trail_settings();
     s.rotate_bytes = 4096;
     for (unsigned round = 0; round < 3; round++) {
-        struct audit *a = open_log(&s);
+        struct audit *a = trail_open(&s);
         for (unsigned i = 0; i < CALLS; i++) {
-            write_call(a, "/stockade.v1.SandboxService/Create");
+            trail_call(a, "/stockade.v1.SandboxService/Create");
             if (i % 50 == 0)
-                assert_int_equal(wait_for(a).code, 0);
+                assert_int_equal(trail_wait(a).code, 0);
         }
         audit_close(a, 0);
     }
-    const struct audit_verified v = verify(&seen);
-    assert_int_equal(problems(&seen), 0);
+    const struct audit_verified v = trail_verify(&seen);
+    assert_int_equal(trail_problems(&seen), 0);
     assert_true(v.whole && v.files > 3);
     assert_int_equal(v.calls, 3 * CALLS);
     assert_int_equal(v.not_signed, 0);
@@ -371,21 +173,21 @@ static void
 old_files_go_and_the_log_says_so(void **unused)
 {
     (void)unused;
-    struct seen seen;
-    struct audit_settings s = settings();
+    struct trail_seen seen;
+    struct audit_settings s = trail_settings();
     s.rotate_bytes = 4096;
     s.keep = 2;
-    struct audit *a = open_log(&s);
+    struct audit *a = trail_open(&s);
     for (unsigned i = 0; i < CALLS; i++) {
-        write_call(a, "/stockade.v1.SandboxService/Create");
-        assert_int_equal(wait_for(a).code, 0);
+        trail_call(a, "/stockade.v1.SandboxService/Create");
+        assert_int_equal(trail_wait(a).code, 0);
     }
     audit_close(a, 0);
-    const struct audit_verified v = verify(&seen);
-    assert_int_equal(problems(&seen), 0);
+    const struct audit_verified v = trail_verify(&seen);
+    assert_int_equal(trail_problems(&seen), 0);
     assert_int_equal(v.files, 2);
     assert_true(v.first > 1);
-    assert_int_not_equal(access(file_path(1), F_OK), 0);
+    assert_int_not_equal(access(trail_path(1), F_OK), 0);
 }
 
 static void
@@ -420,23 +222,23 @@ static void
 a_full_disk_refuses_changes_and_recovers_by_itself(void **unused)
 {
     (void)unused;
-    struct seen seen;
+    struct trail_seen seen;
     struct err e;
     struct rlimit old, small;
-    struct audit_settings s = settings();
+    struct audit_settings s = trail_settings();
     (void)signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
-    struct audit *a = open_log(&s);
-    write_call(a, "/stockade.v1.SandboxService/Create");
-    assert_int_equal(wait_for(a).code, 0);
+    struct audit *a = trail_open(&s);
+    trail_call(a, "/stockade.v1.SandboxService/Create");
+    assert_int_equal(trail_wait(a).code, 0);
     assert_int_equal(audit_admit(a, &e), 0);
     small = old;
     small.rlim_cur = 4096;
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     struct err why = {0};
     for (unsigned i = 0; i < CALLS && why.code == 0; i++) {
-        write_call(a, "/stockade.v1.SandboxService/Create");
-        why = wait_for(a);
+        trail_call(a, "/stockade.v1.SandboxService/Create");
+        why = trail_wait(a);
     }
     assert_int_equal(why.code, ERR_RESOURCE_EXHAUSTED);
     assert_string_equal(why.reason, "AUDIT_FULL");
@@ -444,12 +246,12 @@ a_full_disk_refuses_changes_and_recovers_by_itself(void **unused)
     assert_string_equal(e.reason, "AUDIT_FULL");
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
     wait_within("changes are allowed again", WAIT_MS, audit_admit(a, &e) == 0)(void)
-        uv_run(&loop, UV_RUN_NOWAIT);
-    write_call(a, "/stockade.v1.SandboxService/Delete");
-    assert_int_equal(wait_for(a).code, 0);
+        uv_run(&trail_loop, UV_RUN_NOWAIT);
+    trail_call(a, "/stockade.v1.SandboxService/Delete");
+    assert_int_equal(trail_wait(a).code, 0);
     audit_close(a, 0);
-    (void)verify(&seen);
-    assert_int_equal(problems(&seen), 0);
+    (void)trail_verify(&seen);
+    assert_int_equal(trail_problems(&seen), 0);
 }
 
 // A queue that is full: what did not fit is counted, and the log says how much.
@@ -457,30 +259,30 @@ static void
 what_finds_no_room_is_counted_in_the_log(void **unused)
 {
     (void)unused;
-    struct seen seen;
+    struct trail_seen seen;
     struct err e;
     struct rlimit old, small;
-    struct audit_settings s = settings();
+    struct audit_settings s = trail_settings();
     s.records = AUDIT_RECORDS_MAX;
     (void)signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
-    struct audit *a = open_log(&s);
-    assert_int_equal(wait_for(a).code, 0);
+    struct audit *a = trail_open(&s);
+    assert_int_equal(trail_wait(a).code, 0);
     small = old;
     small.rlim_cur = 1;
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     const unsigned many = AUDIT_QUEUE_BYTES / 20;
     for (unsigned i = 0; i < many; i++)
-        write_call(a, "/stockade.v1.SandboxService/Create");
+        trail_call(a, "/stockade.v1.SandboxService/Create");
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
     wait_within("changes are allowed again", WAIT_MS, audit_admit(a, &e) == 0)
     {
-        (void)uv_run(&loop, UV_RUN_NOWAIT);
-        write_call(a, "/stockade.v1.SandboxService/Delete");
+        (void)uv_run(&trail_loop, UV_RUN_NOWAIT);
+        trail_call(a, "/stockade.v1.SandboxService/Delete");
     }
     audit_close(a, 0);
-    const struct audit_verified v = verify(&seen);
-    assert_int_equal(problems(&seen), 0);
+    const struct audit_verified v = trail_verify(&seen);
+    assert_int_equal(trail_problems(&seen), 0);
     assert_true(v.missed > 0);
     assert_true(v.calls + v.missed > many);
 }
@@ -498,7 +300,7 @@ a_kill_at_any_moment_leaves_a_log_that_can_be_checked(void **unused)
     (void)unused;
     const char *more = getenv("STOCKADE_AUDIT_KILLS");
     const unsigned kills = more != NULL ? (unsigned)atoi(more) : KILLS_USUAL;
-    struct seen seen;
+    struct trail_seen seen;
     uint64_t promised = 0;
     for (unsigned i = 0; i < kills; i++) {
         int ends[2];
@@ -506,18 +308,18 @@ a_kill_at_any_moment_leaves_a_log_that_can_be_checked(void **unused)
         const pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
-            struct audit_settings s = settings();
+            struct audit_settings s = trail_settings();
             s.sync = i % 8 == 0 ? AUDIT_SYNC_ALWAYS : AUDIT_SYNC_INTERVAL;
             s.rotate_bytes = i % 3 == 0 ? 8192 : s.rotate_bytes;
             s.keep = 0;
             (void)close(ends[0]);
-            (void)uv_loop_fork(&loop);
-            struct audit *a = open_log(&s);
+            (void)uv_loop_fork(&trail_loop);
+            struct audit *a = trail_open(&s);
             for (;;) {
                 const unsigned batch = 1 + randombytes_uniform(40);
                 for (unsigned k = 0; k < batch; k++)
-                    write_call(a, "/stockade.v1.SandboxService/Create");
-                if (wait_for(a).code != 0 || write(ends[1], &batch, sizeof batch) != sizeof batch)
+                    trail_call(a, "/stockade.v1.SandboxService/Create");
+                if (trail_wait(a).code != 0 || write(ends[1], &batch, sizeof batch) != sizeof batch)
                     kill_it();
             }
         }
@@ -530,9 +332,9 @@ a_kill_at_any_moment_leaves_a_log_that_can_be_checked(void **unused)
             promised += batch;
         (void)close(ends[0]);
     }
-    make_log(0);
-    const struct audit_verified v = verify(&seen);
-    if (problems(&seen) > 0)
+    trail_make(0);
+    const struct audit_verified v = trail_verify(&seen);
+    if (trail_problems(&seen) > 0)
         fail_msg("%s", seen.text);
     assert_true(v.whole);
     assert_true(v.calls >= promised);
@@ -547,15 +349,15 @@ a_key_that_others_can_write_is_refused(void **unused)
     struct audit *a = NULL;
     struct err e;
     char path[128];
-    const struct audit_settings s = settings();
-    make_log(1);
-    (void)snprintf(path, sizeof path, "%s/audit.key", folder);
+    const struct audit_settings s = trail_settings();
+    trail_make(1);
+    (void)snprintf(path, sizeof path, "%s/audit.key", trail_folder);
     assert_int_equal(chmod(path, 0666), 0);
-    assert_true(audit_open(&s, folder, "", &a, &e) < 0);
+    assert_true(audit_open(&s, trail_folder, "", &a, &e) < 0);
     assert_string_equal(e.reason, "AUDIT_FILE");
     assert_int_equal(chmod(path, 0600), 0);
     assert_int_equal(truncate(path, 3), 0);
-    assert_true(audit_open(&s, folder, "", &a, &e) < 0);
+    assert_true(audit_open(&s, trail_folder, "", &a, &e) < 0);
     assert_string_equal(e.reason, "AUDIT_KEY");
 }
 
@@ -565,14 +367,14 @@ two_brokers_do_not_write_to_one_log(void **unused)
     (void)unused;
     struct audit *second = NULL;
     struct err e;
-    const struct audit_settings s = settings();
-    struct audit *a = open_log(&s);
-    assert_true(audit_open(&s, folder, "", &second, &e) < 0);
+    const struct audit_settings s = trail_settings();
+    struct audit *a = trail_open(&s);
+    assert_true(audit_open(&s, trail_folder, "", &second, &e) < 0);
     assert_string_equal(e.reason, "AUDIT_IN_USE");
     audit_close(a, 0);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, trail_set_up, trail_tear_down)
 
 int
 main(void)

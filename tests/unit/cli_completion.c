@@ -95,7 +95,9 @@ every_command_is_offered_exactly_its_options(void **state)
         (void)snprintf(line, sizeof line, "help %s", c->name);
         assert_offers(line, wanted);
     }
-    assert_offers("-", "--address --ca-file --token-file --format --help --version ");
+    assert_offers(
+        "-",
+        "--address --ca-file --token-file --approval --wait-approval --format --help --version ");
     assert_offers("run -m", "-m ");
 }
 
@@ -109,13 +111,14 @@ values_that_are_known_are_offered(void **state)
     assert_offers("-o j", "json ");
     assert_offers("events --severity w", "warning ");
     assert_offers("completion ", "bash zsh fish ");
-    assert_offers("policy ", "sets ");
+    assert_offers("policy ", "check test explain show diff reload sets learn ");
+    assert_offers("policy test ", ":files ");
     assert_offers("policy sets p", "pypi ");
     assert_offers("profiles ", "ls export import reset freeze ");
     assert_offers("snapshot ", "create ls show diff restore rm ");
     assert_offers("transaction ", "begin ls show diff commit discard ");
     assert_offers("exec --transaction ", "ask on-success ");
-    assert_offers("template ", "build create ls show rm ");
+    assert_offers("template ", "build create ls show rm prune ");
     assert_offers("template build ", ":files ");
     assert_offers("profiles export default ", ":files ");
 }

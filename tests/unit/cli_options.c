@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// client/cli/options.c and the tables of client/cli/commands.c.
+// client/cli/options.c and the tables of client/cli/commands.c and options_*.c.
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

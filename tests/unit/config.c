@@ -13,7 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "proto/detect.h"
+#include "proto/validate.h"
 #include "server/config/config.h"
+#include "server/telemetry/finding.h"
 
 struct refusal {
     const char *yaml;
@@ -431,7 +434,7 @@ the_shipped_file_shows_the_defaults(void **state)
     struct config *with = config_default();
     if (config_parse(with, "stockaded.yaml", yaml, strlen(yaml), &e) < 0)
         fail_msg("%s", e.text);
-    // The file shows two principals, certificates, a node name, the account's group and the readers' account, which may be missing, and a path, which
+    // The file shows two principals, an issuer, certificates, a node name, the account's group and the readers' account, which may be missing, and a path, which
     // means "decide" if omitted.
     assert_string_equal(with->sandbox.node, "eu1");
     memset(with->sandbox.node, 0, sizeof with->sandbox.node);
@@ -441,10 +444,18 @@ the_shipped_file_shows_the_defaults(void **state)
     assert_int_equal(with->access.principals.n, 2);
     assert_string_equal(with->access.principals.row[1].tenant, "ci");
     memset(&with->access.principals, 0, sizeof with->access.principals);
+    assert_string_equal(with->access.issuers.issuer[0].grants[0].tenant, "ci");
+    memset(&with->access.issuers, 0, sizeof with->access.issuers);
     assert_string_equal(with->policy_files.path[0], CONFIG_POLICY_DEFAULT);
     memset(&with->policy_files, 0, sizeof with->policy_files);
+    assert_string_equal(with->rules_files.path[0], CONFIG_RULES_DEFAULT);
+    memset(&with->rules_files, 0, sizeof with->rules_files);
     assert_string_equal(with->tls.clients[0].tenant, "ci");
     memset(&with->tls, 0, sizeof with->tls);
+    assert_non_null(with->text); // a template in it has a policy
+    free(with->text);
+    with->text = NULL;
+    memset(with->text_name, 0, sizeof with->text_name);
     free(with->sandbox.template[0].env);
     with->sandbox.template[0].env = NULL;
     assert_network_equal(&with->sandbox.template[0].network, &without->sandbox.template[0].network);
@@ -456,6 +467,80 @@ the_shipped_file_shows_the_defaults(void **state)
     config_free(with);
     config_free(without);
     free(yaml);
+}
+
+// The file that is installed says what the broker does without it, of each tripwire; and a later one changes it.
+static void
+tripwires_that_ship_have_the_defaults_and_can_be_changed(void **state)
+{
+    (void)state;
+    static char text[65536];
+    char path[4096];
+    static const char own[] = "rules:\n  - {id: fork-storm, tripwire: true, severity: critical, "
+                              "aggregate: {threshold: 7, window: 3s}}\n  - {id: mining, tripwire: "
+                              "true, severity: notice, disabled: true}\n";
+    Stockade__V1__PolicyFile files[2], *list[] = {&files[0], &files[1]};
+    Stockade__V1__PolicyFiles m = STOCKADE__V1__POLICY_FILES__INIT;
+    struct anomaly_config usual;
+    struct detect_view v;
+    struct err e = {.text = ""};
+    (void)snprintf(path, sizeof path, "%s/deploy/rules/tripwires.yaml", getenv("STOCKADE_SOURCE"));
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    (void)fclose(f);
+    for (int i = 0; i < 2; i++)
+        stockade__v1__policy_file__init(&files[i]);
+    files[0].name = "a.yaml";
+    files[0].text = text;
+    files[1].name = "b.yaml";
+    files[1].text = own;
+    m.rules = list;
+    m.n_rules = 1;
+    anomaly_config_usual(&usual);
+    assert_int_equal(validate_init(&e), 0);
+    struct config *c = config_default();
+    if (config_read_rules(c, &m, &e) < 0)
+        fail_msg("%s", e.text);
+    assert_int_equal(detect_count(c->anomaly.rules), ANOMALY_RULES);
+    assert_memory_equal(&c->anomaly.host.rule, &usual.rule, sizeof usual.rule);
+    for (uint32_t i = 0; detect_view(c->anomaly.rules, i, &v); i++) {
+        const struct anomaly_policy *p = &usual.rule[anomaly_rule_find(v.rule->id)];
+        assert_true(v.tripwire && v.enabled && v.threshold == p->threshold);
+        assert_true(v.window_ms == p->window_ms && (uint32_t)v.rule->severity == p->severity);
+        assert_int_equal(v.rule->response, p->response);
+    }
+    config_free(c);
+    m.n_rules = 2;
+    c = config_default();
+    c->anomaly.host.rule[RULE_FORK_STORM].window_ms = 5000; // as the configuration says
+    assert_int_equal(config_read_rules(c, &m, &e), 0);
+    assert_int_equal(c->anomaly.host.rule[RULE_FORK_STORM].threshold, 7);
+    assert_int_equal(c->anomaly.host.rule[RULE_FORK_STORM].severity, SEVERITY_CRITICAL);
+    assert_int_equal(c->anomaly.host.rule[RULE_FORK_STORM].response, RESPONSE_ALERT);
+    assert_int_equal(c->anomaly.host.rule[RULE_FORK_STORM].window_ms, 5000);
+    assert_int_equal(c->anomaly.host.rule[RULE_MINING].enabled, 2);
+    assert_int_equal(c->anomaly.of_template[0].rule[RULE_FORK_STORM].threshold, 7);
+    config_free(c);
+    static const char *const wrong[][2] = {
+        {"rules: [{id: no-such, tripwire: true, severity: info}]", "there is no tripwire no-such"},
+        {"rules: [{id: oom, severity: info, message: m, match: {kinds: [exec]}}]",
+         "is the name of"},
+        {"rules: [{id: fork-storm, tripwire: true, severity: info, aggregate: {threshold: 1}}]",
+         "threshold must be from 2"},
+        {"rules: [{id: mining, tripwire: true, severity: info, aggregate: {window: 25h}}]",
+         "window in ms must be"},
+        {"rules: [{id: oom, tripwire: true, severity: info, match: {kinds: [exec]}}]", "only"},
+    };
+    m.n_rules = 1;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        files[0].text = wrong[i][0];
+        c = config_default();
+        assert_true(config_read_rules(c, &m, &e) < 0);
+        if (strstr(e.text, wrong[i][1]) == NULL)
+            fail_msg("%s", e.text);
+        config_free(c);
+    }
 }
 
 int
@@ -473,6 +558,7 @@ main(void)
         cmocka_unit_test(units_and_templates_are_understood),
         cmocka_unit_test(name_servers_are_addresses_with_a_port_or_without),
         cmocka_unit_test(the_shipped_file_shows_the_defaults),
+        cmocka_unit_test(tripwires_that_ship_have_the_defaults_and_can_be_changed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

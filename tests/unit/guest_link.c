@@ -121,15 +121,17 @@ turn(struct fixture *f)
         (void)uv_run(&f->loop, UV_RUN_NOWAIT);
 }
 
-// Sends bytes with `fds_n` copies of a descriptor.
+// Sends bytes with `fds_n` copies of a device's descriptor.
 static void
 say(const struct fixture *f, const void *bytes, size_t n, size_t fds_n)
 {
     int fds[200];
+    int device = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (size_t i = 0; i < fds_n; i++)
-        fds[i] = f->guest;
+        fds[i] = device;
     const struct fdpass m = {(void *)(uintptr_t)bytes, n, fds, fds_n};
     assert_int_equal(fdpass_send(f->guest, &m, 0), 0);
+    (void)close(device);
 }
 
 static void
@@ -231,6 +233,20 @@ more_descriptors_than_an_event_may_have_end_the_link_and_are_closed(void **state
     turn(f);
     assert_int_equal(f->received.gone, 1);
     assert_int_equal(f->received.started, 1);
+    assert_int_equal(process_fds(getpid()), before);
+}
+
+static void
+a_descriptor_that_is_no_device_ends_the_link_and_is_closed(void **state)
+{
+    struct fixture *f = *state;
+    unsigned before = process_fds(getpid());
+    uint8_t bytes[] = {0x12, 0x02, 0x08, 0x01};
+    const struct fdpass m = {bytes, sizeof bytes, &f->guest, 1};
+    assert_int_equal(fdpass_send(f->guest, &m, 0), 0);
+    turn(f);
+    assert_int_equal(f->received.gone, 1);
+    assert_int_equal(f->received.started, 0);
     assert_int_equal(process_fds(getpid()), before);
 }
 
@@ -338,6 +354,7 @@ main(void)
         LINK(a_packet_above_its_size_ends_the_link),
         LINK(another_version_ends_the_link),
         LINK(more_descriptors_than_an_event_may_have_end_the_link_and_are_closed),
+        LINK(a_descriptor_that_is_no_device_ends_the_link_and_is_closed),
         LINK(the_end_of_the_guest_is_reported_once),
         LINK(a_guest_that_does_not_read_fills_a_queue_and_then_is_refused),
         LINK(a_start_that_is_refused_closes_its_descriptors),

@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "client/exporter/ocsf.h"
+#include "stockade/v1/telemetry_service.pb-c.h"
 
 static const struct {
     int class_uid;
@@ -266,6 +267,56 @@ a_gap_reports_how_many_are_missing_if_that_is_known(void **state)
     json_decref(o);
 }
 
+// The n-th label of a line.
+static const char *
+tag(const json_t *o, size_t n, const char *member_name)
+{
+    const json_t *tags = json_object_get(json_object_get(o, "metadata"), "tags");
+    return text_member(json_array_get(tags, n), member_name);
+}
+
+static void
+the_name_and_the_labels_of_the_sandbox_are_there(void **state)
+{
+    static char model[] = "gen_ai.request.model", name[] = "m-1", team[] = "team", blue[] = "<b>\n";
+    static char provider[] = "gen_ai.provider.name", who[] = "them", box[] = "box";
+    Stockade__V1__Event__MetadataEntry entries[3];
+    Stockade__V1__Event__MetadataEntry *labels[] = {&entries[0], &entries[1], &entries[2]};
+    Stockade__V1__Event message = STOCKADE__V1__EVENT__INIT;
+    struct stockade_event event = event_of("EXEC", NULL, 0);
+    (void)state;
+    stockade__v1__event__metadata_entry__init(&entries[0]);
+    entries[1] = entries[2] = entries[0];
+    entries[0].key = team;
+    entries[0].value = blue;
+    entries[1].key = model;
+    entries[1].value = name;
+    entries[2].key = provider;
+    entries[2].value = who;
+    message.sandbox_name = box;
+    message.metadata = labels;
+    message.n_metadata = 1;
+    event.message = &message;
+    json_t *o = converted(&event);
+    assert_string_equal(text_member(json_object_get(o, "device"), "name"), "box");
+    assert_string_equal(tag(o, 0, "name"), "team");
+    assert_string_equal(tag(o, 0, "value"), "<b>\n");
+    assert_null(json_object_get(o, "ai_model"));
+    json_decref(o);
+    message.n_metadata = 3;
+    o = converted(&event);
+    assert_string_equal(text_member(json_object_get(o, "ai_model"), "name"), "m-1");
+    assert_string_equal(text_member(json_object_get(o, "ai_model"), "ai_provider"), "them");
+    assert_int_equal(json_array_size(json_object_get(json_object_get(o, "metadata"), "profiles")),
+                     3);
+    json_decref(o);
+    event.kind = "FINDING"; // the schema has no such profile for its class
+    o = converted(&event);
+    assert_null(json_object_get(o, "ai_model"));
+    assert_string_equal(tag(o, 2, "value"), "them");
+    json_decref(o);
+}
+
 int
 main(void)
 {
@@ -275,6 +326,7 @@ main(void)
         cmocka_unit_test(a_refusal_is_blocked_and_names_its_reason),
         cmocka_unit_test(an_endpoint_is_an_address_or_a_name),
         cmocka_unit_test(numbers_keep_their_value),
+        cmocka_unit_test(the_name_and_the_labels_of_the_sandbox_are_there),
         cmocka_unit_test(a_gap_reports_how_many_are_missing_if_that_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

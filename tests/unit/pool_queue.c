@@ -53,6 +53,31 @@ after_its_turn_a_tenant_waits_behind_the_others(void **state)
     assert_ptr_equal(pool_queue_take(&q), &b[1]);
 }
 
+static bool
+is_not_anns(void *cookie, struct pool_entry *p)
+{
+    (void)cookie;
+    return p->line->who != ann;
+}
+
+static void
+a_tenant_that_may_not_be_served_now_keeps_its_turn(void **state)
+{
+    struct pool_queue q;
+    struct pool_entry a = {0};
+    struct pool_entry b[2] = {0};
+    (void)state;
+    pool_queue_init(&q);
+    assert_int_equal(pool_queue_add(&q, &a, ann), 0);
+    assert_null(pool_queue_take_if(&q, is_not_anns, NULL));
+    assert_int_equal(pool_queue_add(&q, &b[0], bob), 0);
+    assert_int_equal(pool_queue_add(&q, &b[1], bob), 0);
+    assert_ptr_equal(pool_queue_take_if(&q, is_not_anns, NULL), &b[0]);
+    assert_ptr_equal(pool_queue_take(&q), &a);
+    assert_ptr_equal(pool_queue_take_if(&q, is_not_anns, NULL), &b[1]);
+    assert_int_equal(q.n, 0);
+}
+
 static void
 removed_entries_leave_the_others_in_order(void **state)
 {
@@ -107,6 +132,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_tenant_with_many_requests_waits_longer),
         cmocka_unit_test(after_its_turn_a_tenant_waits_behind_the_others),
+        cmocka_unit_test(a_tenant_that_may_not_be_served_now_keeps_its_turn),
         cmocka_unit_test(removed_entries_leave_the_others_in_order),
         cmocka_unit_test(the_first_of_each_queue_can_be_removed_during_the_walk),
     };

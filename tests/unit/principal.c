@@ -35,8 +35,8 @@ only_root_and_the_brokers_account_have_the_scopes_of_operators(void **state)
 static void
 a_reader_reads_what_belongs_to_all_tenants_and_no_output_and_changes_nothing(void **state)
 {
-    static const enum scope may[] = {SCOPE_SYSTEM_READ, SCOPE_TELEMETRY_READ, SCOPE_ANOMALY_READ,
-                                     SCOPE_TENANTS_READ, SCOPE_METRICS_READ};
+    static const enum scope may[] = {SCOPE_SYSTEM_READ,  SCOPE_TELEMETRY_READ, SCOPE_ANOMALY_READ,
+                                     SCOPE_TENANTS_READ, SCOPE_METRICS_READ,   SCOPE_APPROVAL_READ};
     (void)state;
     struct principal p = peer(true, 1000);
     principal_make_reader(&p);

@@ -102,7 +102,7 @@ a_flood_displaces_neither_the_first_nor_the_last_entries(void **state)
     struct arena *auto_arena a = arena_new(1024 * 1024);
     char text[32];
     assert_non_null(f);
-    f->rule = "oom";
+    (void)snprintf(f->rule, sizeof f->rule, "oom");
     for (int i = 0; i < 500; i++) {
         (void)snprintf(text, sizeof text, "192.0.2.1:%d", i);
         struct record_denial d = denial(text);
@@ -176,7 +176,7 @@ fill(struct record *r, struct watch_account *account)
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     memset(f->text, 'y', sizeof f->text - 1);
-    f->rule = "denied-fan-out";
+    (void)snprintf(f->rule, sizeof f->rule, "denied-fan-out");
     f->sequence = 1;
     for (int i = 0; i < 100; i++) {
         (void)snprintf(text, 5, "%04d", i);

@@ -194,7 +194,7 @@ a_record_that_is_cut_or_longer_is_refused(void **unused)
     size_t n = 0;
     (void)unused;
     uint8_t *auto_free bytes = packed("a", "name", STORE_LAYERS_MAX, 1, &n);
-    static uint8_t more[4096];
+    static uint8_t more[16384];
     assert_true(n < sizeof more);
     memcpy(more, bytes, n);
     for (size_t i = 0; i < n; i++)

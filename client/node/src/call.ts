@@ -32,6 +32,11 @@ export interface CallOptions {
    * answered yet. Default: 0, it rejects with ApprovalPendingError.
    */
   approvalWait?: Duration;
+  /**
+   * A policy that allows no more than it says for this call, with the keys `otherwise`, `reason` and `rules` of
+   * stockade-policy(5), as YAML or JSON; at most 4,096 bytes. It narrows what the broker's policies allow.
+   */
+  policy?: string;
   /** More metadata, such as { traceparent: "..." }; lower-case keys. */
   metadata?: Readonly<Record<string, string>>;
 }
@@ -42,6 +47,7 @@ const CALL_OPTIONS = {
   idempotencyKey: true,
   approval: true,
   approvalWait: true,
+  policy: true,
   metadata: true,
 } as const;
 
@@ -79,7 +85,7 @@ export function metadataOf(
 ): (readonly [string, string])[] {
   knownOptions(options, CALL_OPTIONS);
   const pairs: (readonly [string, string])[] = [];
-  if (token !== undefined && token !== "") {
+  if (token !== undefined && token !== "" && options.metadata?.["authorization"] === undefined) {
     pairs.push(["authorization", `Bearer ${token}`]);
   }
   if (options.idempotencyKey !== undefined || !rulesOf(method).idempotent) {
@@ -90,6 +96,9 @@ export function metadataOf(
   }
   if (options.approvalWait !== undefined) {
     pairs.push(["approval-wait", String(wholeMilliseconds(options.approvalWait, "approvalWait"))]);
+  }
+  if (options.policy !== undefined) {
+    pairs.push(["policy", options.policy]);
   }
   pairs.push(...Object.entries(options.metadata ?? {}));
   let bytes = 0;

@@ -32,6 +32,7 @@ import { connectionLost, errorFromStatus } from "./status.js";
 import type { WireStatus } from "./status.js";
 import { MessageStream } from "./stream.js";
 import type { TlsOptions } from "./tls.js";
+import { tokenIn } from "./token_file.js";
 import { dialSocket, parseAddress } from "./transport.js";
 import type { Dial } from "./transport.js";
 import { badArgument, knownOptions, parseDuration } from "./units.js";
@@ -47,6 +48,11 @@ export interface ClientOptions {
   address?: string;
   /** Sent with each call as "authorization: Bearer TOKEN". Default: STOCKADE_TOKEN, or none. */
   token?: string;
+  /**
+   * A file whose first line is the token, in place of `token`. Each call reads it, so that a token that is replaced
+   * (renamed over it) counts at once; a call rejects with InvalidArgumentError if it cannot be read.
+   */
+  tokenFile?: string;
   /** Timeout of one attempt to connect, including the greeting; seconds or text. Default: 5. */
   connectTimeout?: Duration;
   /** How long the client tries to reconnect after an established connection was lost; seconds or text. Default: 10. 0:
@@ -65,6 +71,7 @@ export interface ClientOptions {
 const CLIENT_OPTIONS = {
   address: true,
   token: true,
+  tokenFile: true,
   connectTimeout: true,
   reconnectTimeout: true,
   keepalive: true,
@@ -121,6 +128,7 @@ export class Client implements AsyncDisposable {
   /** The address in use. */
   readonly address: string;
   readonly #token: string | undefined;
+  readonly #tokenFile: string | undefined;
   readonly #dial: Dial;
   readonly #connectMs: number;
   readonly #reconnectMs: number;
@@ -135,7 +143,14 @@ export class Client implements AsyncDisposable {
   constructor(options: ClientOptions = {}) {
     knownOptions(options, CLIENT_OPTIONS);
     this.address = options.address ?? (process.env["STOCKADE_ADDRESS"] || DEFAULT_ADDRESS);
-    this.#token = options.token ?? process.env["STOCKADE_TOKEN"];
+    this.#tokenFile = options.tokenFile;
+    this.#token = options.token ?? (options.tokenFile === undefined ? process.env["STOCKADE_TOKEN"] : undefined);
+    if (options.tokenFile !== undefined) {
+      if (options.token !== undefined) {
+        throw badArgument("tokenFile", "excludes token");
+      }
+      tokenIn(options.tokenFile);
+    }
     const { tls } = options;
     this.#dial = options.dial ?? ((address, events, signal) => dialSocket(address, events, signal, tls));
     this.#connectMs = parseDuration(options.connectTimeout ?? 5, "connectTimeout");
@@ -156,7 +171,7 @@ export class Client implements AsyncDisposable {
     options: CallOptions = {},
   ): Promise<MessageShape<O>> {
     const payload = serialize(method.input, request);
-    const metadata = metadataOf(method, this.#token, options);
+    const metadata = metadataOf(method, this.#credential(), options);
     const scope = new CallScope(method, options);
     try {
       const answer = await this.#send(method, { payload, metadata }, scope, options);
@@ -176,7 +191,7 @@ export class Client implements AsyncDisposable {
     options: CallOptions = {},
   ): MessageStream<MessageShape<O>> {
     const payload = serialize(method.input, request);
-    const metadata = metadataOf(method, this.#token, options);
+    const metadata = metadataOf(method, this.#credential(), options);
     const giveUp = performance.now() + this.#reconnectMs;
     return new MessageStream({
       path: pathOf(method),
@@ -209,6 +224,10 @@ export class Client implements AsyncDisposable {
   /** close(), for `await using`. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
+  }
+
+  #credential(): string | undefined {
+    return this.#tokenFile === undefined ? this.#token : tokenIn(this.#tokenFile);
   }
 
   #decode<O extends DescMessage>(type: O, bytes: Uint8Array, connection: Connection): MessageShape<O> {
@@ -313,7 +332,7 @@ export class Client implements AsyncDisposable {
   // True when the broker behind the connection is the process that was there at `since` already.
   async #isSameBroker(connection: Connection, since: number, scope: CallScope): Promise<boolean> {
     const path = pathOf(SystemService.method.info);
-    const metadata = metadataOf(SystemService.method.info, this.#token, {});
+    const metadata = metadataOf(SystemService.method.info, this.#credential(), {});
     const payload = new Uint8Array(0);
     const outcome = await this.#once(connection, { method: path, payload, metadata }, scope);
     if ("lost" in outcome || (outcome.status !== undefined && outcome.status.code !== Code.OK)) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What programs import from "stockade". The protocol's own messages are in "stockade/schema".
 export { Approval } from "./approvals.js";
+export { AuditLog } from "./audit.js";
+export type { AuditFilterOptions, AuditKind, AuditPhase, AuditRecord } from "./audit.js";
 export type { ApprovalCreateOptions, ApprovalInfo, ApprovalState, ApprovalVote, ApproveOptions } from "./approvals.js";
 export { Batch, batch } from "./batch.js";
 export type { BatchJob, BatchOptions, BatchResult, BatchSource } from "./batch.js";
@@ -42,9 +44,33 @@ export type {
   SandboxRunOptions,
   StartOptions,
 } from "./jobs.js";
+export { ApiKeys, Tokens } from "./keys.js";
+export type {
+  ExchangeOptions,
+  KeyCreateOptions,
+  KeyForm,
+  KeyInfo,
+  MintOptions,
+  NewKey,
+  NewToken,
+  SigningKey,
+} from "./keys.js";
 export type { Limits, LimitsInForce } from "./limits.js";
 export type { Checkpoint } from "./live.js";
 export type { Network, NetworkPolicy } from "./network.js";
+export { Policy } from "./policy.js";
+export type {
+  DestinationSet,
+  ExplainOptions,
+  PolicyDecision,
+  PolicyInfo,
+  PolicyLayerInfo,
+  PolicyLimits,
+  PolicyQuestion,
+  PolicyShowOptions,
+  PolicyStep,
+  Verdict,
+} from "./policy.js";
 export { Process } from "./process.js";
 export type { Stdin, TerminalSize } from "./process.js";
 export { Schema } from "./reflection.js";

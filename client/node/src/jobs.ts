@@ -44,7 +44,7 @@ export interface CommandOptions {
 /** Options of the call itself. See `CallOptions`. */
 export type CallControl = Pick<
   CallOptions,
-  "deadline" | "signal" | "idempotencyKey" | "approval" | "approvalWait"
+  "deadline" | "signal" | "idempotencyKey" | "approval" | "approvalWait" | "policy"
 >;
 
 /** For `Sandbox.start`. */
@@ -89,7 +89,14 @@ export interface FreshSandbox {
   client?: Client;
 }
 
-const CONTROL = { deadline: true, signal: true, idempotencyKey: true, approval: true, approvalWait: true } as const;
+const CONTROL = {
+  deadline: true,
+  signal: true,
+  idempotencyKey: true,
+  approval: true,
+  approvalWait: true,
+  policy: true,
+} as const;
 const COMMAND = {
   env: true,
   cwd: true,
@@ -167,13 +174,14 @@ export function limitsOf(options: CommandOptions): { limits: ReturnType<typeof l
 
 /** @internal The call alone. */
 export function controlOf(options: CallControl): CallOptions {
-  const { deadline, signal, idempotencyKey, approval, approvalWait } = options;
+  const { deadline, signal, idempotencyKey, approval, approvalWait, policy } = options;
   return {
     ...(deadline === undefined ? {} : { deadline }),
     ...(signal === undefined ? {} : { signal }),
     ...(idempotencyKey === undefined ? {} : { idempotencyKey }),
     ...(approval === undefined ? {} : { approval }),
     ...(approvalWait === undefined ? {} : { approvalWait }),
+    ...(policy === undefined ? {} : { policy }),
   };
 }
 

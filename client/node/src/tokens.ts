@@ -195,7 +195,8 @@ function signedBytes(keyId: Uint8Array, blocks: SignedBlock[], index: number): B
   return Buffer.concat([BLOCK, number, before, block.nextKey, block.block]);
 }
 
-function caveatsOf(c: TokenCaveats): Caveat[] {
+/** @internal The caveats of a block as messages. */
+export function caveatsOf(c: TokenCaveats): Caveat[] {
   const all: Caveat["caveat"][] = [];
   const words = ["scopes", "methods", "sandboxes", "templates", "network", "audience"] as const;
   for (const name of words) {

@@ -49,7 +49,7 @@ class Broker:
 
     count = 0
 
-    def __init__(self, *, feed: bool = False, policy: str = "") -> None:
+    def __init__(self, *, feed: bool = False, policy: str = "", config: str = "") -> None:
         folder = build()
         assert folder is not None
         Broker.count += 1
@@ -66,7 +66,7 @@ class Broker:
         if policy:
             (self.folder / "policy.yaml").write_text(policy)
             text += f"policy_files: ['{self.folder}/policy.yaml']\n"
-        (self.folder / "stockaded.yaml").write_text(text)
+        (self.folder / "stockaded.yaml").write_text(text + config)
         self._cgroup = f"/stockade-python-{os.getpid()}-{Broker.count}"
         self._log = self.folder / "log"
         self._process: subprocess.Popen[bytes] | None = None

@@ -17,9 +17,12 @@ import pytest
 import stockade
 from stockade import aio, methods
 from stockade.v1 import (
+    access_service_pb2,
     approval_service_pb2,
+    audit_service_pb2,
     code_service_pb2,
     file_service_pb2,
+    policy_service_pb2,
     process_service_pb2,
     sandbox_service_pb2,
     snapshot_service_pb2,
@@ -78,11 +81,14 @@ def test_the_examples_in_the_docstrings_are_true() -> None:
 def test_every_method_of_the_api_has_its_row() -> None:
     rows = {m.path for m in vars(methods).values() if isinstance(m, methods.Method)}
     modules = (
+        access_service_pb2,
         approval_service_pb2,
+        audit_service_pb2,
         file_service_pb2,
         code_service_pb2,
         sandbox_service_pb2,
         snapshot_service_pb2,
+        policy_service_pb2,
         process_service_pb2,
         system_service_pb2,
         telemetry_service_pb2,
@@ -115,7 +121,8 @@ def test_a_method_has_the_rules_that_its_proto_file_gives_it() -> None:
 
 
 def test_both_clients_have_the_same_names() -> None:
-    for cls in ("Client", "Sandbox", "Process", "MessageStream", "Forward", "Approval"):
+    classes = ("Client", "Sandbox", "Process", "MessageStream", "Forward")
+    for cls in (*classes, "ApiKeys", "Approval", "AuditLog", "Policy", "Tokens"):
         names = [
             {name for name in dir(getattr(side, cls)) if not name.startswith("_")}
             for side in (stockade, aio)

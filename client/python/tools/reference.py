@@ -34,6 +34,25 @@ GROUPS = (
         ),
     ),
     ("Approvals", ("Approval", "ApprovalInfo", "ApprovalVote", "approval")),
+    (
+        "Keys and tokens",
+        ("ApiKeys", "KeyInfo", "NewKey", "Tokens", "NewToken", "SigningKey", "SigningKeys"),
+    ),
+    ("Audit log", ("AuditLog", "AuditRecord")),
+    (
+        "Policies",
+        (
+            "Policy",
+            "narrowed",
+            "PolicyDecision",
+            "PolicyStep",
+            "PolicyQuestion",
+            "PolicyInfo",
+            "PolicyLayerInfo",
+            "PolicyRuleInfo",
+            "DestinationSet",
+        ),
+    ),
     ("Many jobs", ("batch", "Batch", "BatchJob", "BatchResult")),
     (
         "Cells of code",

@@ -3,7 +3,8 @@
 // sockets; and a proxy that cuts connections where a test wants it.
 import { spawn } from "node:child_process";
 import type { ChildProcess } from "node:child_process";
-import { existsSync, mkdtempSync, rmSync, openSync, readFileSync, closeSync, chmodSync, writeFileSync } from "node:fs";
+import { appendFileSync, existsSync, mkdtempSync, rmSync, openSync, readFileSync } from "node:fs";
+import { closeSync, chmodSync, writeFileSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import type { Server, Socket } from "node:net";
 import { tmpdir } from "node:os";
@@ -120,13 +121,18 @@ export class Broker extends Program {
 
   readonly #config: string[] = [];
 
-  /** `policy`: a policy in YAML. */
-  constructor(policy = "") {
+  /** `policy`: a policy in YAML; `more`: the rest of the configuration. */
+  constructor(policy = "", more = "") {
     super("run/s"); // it wants a folder of its own, and makes it
+    const config = join(this.folder, "stockaded.yaml");
     if (policy !== "") {
-      const config = join(this.folder, "stockaded.yaml");
       writeFileSync(join(this.folder, "policy.yaml"), policy);
       writeFileSync(config, `policy_files: ['${this.folder}/policy.yaml']\n`);
+    }
+    if (more !== "") {
+      appendFileSync(config, more);
+    }
+    if (policy + more !== "") {
       this.#config.push("--config", config);
     }
   }

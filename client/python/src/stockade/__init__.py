@@ -12,7 +12,9 @@ r"""Run the code of AI agents in sandboxes.
 
 from stockade.approvals import Approval
 from stockade.approvals_of import ApprovalInfo, ApprovalVote
-from stockade.approving import approval
+from stockade.approving import approval, narrowed
+from stockade.audit import AuditLog
+from stockade.audit_of import AuditRecord
 from stockade.batches import BatchJob, BatchResult, BatchSource
 from stockade.batching import Batch, batch
 from stockade.changing import TransactionInfo, TransactionOutcome, TransactionPolicy
@@ -56,9 +58,21 @@ from stockade.events import Event, Gap, LineCallback, Output
 from stockade.files import Files, Watch
 from stockade.filing import Change, FileEvent, FileInfo
 from stockade.forward import Forward
+from stockade.keys import ApiKeys, Tokens
+from stockade.keys_of import KeyInfo, NewKey, NewToken, SigningKey, SigningKeys
 from stockade.limits import Limits, Seconds, Size
 from stockade.live import Checkpoint
 from stockade.network import Network, Ports
+from stockade.policies_of import (
+    DestinationSet,
+    PolicyDecision,
+    PolicyInfo,
+    PolicyLayerInfo,
+    PolicyQuestion,
+    PolicyRuleInfo,
+    PolicyStep,
+)
+from stockade.policy import Policy
 from stockade.process import Process
 from stockade.requests import (
     AsyncStdin,
@@ -86,11 +100,14 @@ __all__ = [
     "Aborted",
     "AddressError",
     "AlreadyExists",
+    "ApiKeys",
     "Approval",
     "ApprovalInfo",
     "ApprovalPending",
     "ApprovalVote",
     "AsyncStdin",
+    "AuditLog",
+    "AuditRecord",
     "Batch",
     "BatchJob",
     "BatchResult",
@@ -112,6 +129,7 @@ __all__ = [
     "Data",
     "DataLoss",
     "DeadlineExceeded",
+    "DestinationSet",
     "Event",
     "EventStream",
     "Execution",
@@ -125,16 +143,26 @@ __all__ = [
     "InternalError",
     "InvalidArgument",
     "JobError",
+    "KeyInfo",
     "LimitHit",
     "Limits",
     "LineCallback",
     "MessageStream",
     "Network",
+    "NewKey",
+    "NewToken",
     "NotFound",
     "OutOfRange",
     "Outcome",
     "Output",
     "PermissionDenied",
+    "Policy",
+    "PolicyDecision",
+    "PolicyInfo",
+    "PolicyLayerInfo",
+    "PolicyQuestion",
+    "PolicyRuleInfo",
+    "PolicyStep",
     "Ports",
     "Process",
     "ProcessInfo",
@@ -146,6 +174,8 @@ __all__ = [
     "Schema",
     "Scope",
     "Seconds",
+    "SigningKey",
+    "SigningKeys",
     "Size",
     "SleepInfo",
     "SnapshotInfo",
@@ -155,6 +185,7 @@ __all__ = [
     "Stub",
     "TemplateInfo",
     "TextCallback",
+    "Tokens",
     "Transaction",
     "TransactionInfo",
     "TransactionOutcome",
@@ -169,6 +200,7 @@ __all__ = [
     "batch",
     "default_client",
     "info",
+    "narrowed",
     "run",
     "run_code",
     "start",

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional, Union
 from urllib.parse import urlsplit
 
 from stockade import tls as secure
-from stockade.errors import AddressError
+from stockade.errors import AddressError, StockadeError
 from stockade.requests import texts
 
 if TYPE_CHECKING:
@@ -101,12 +102,39 @@ def parse(text: str | None, tls: secure.TLS | None = None) -> Address:
     )
 
 
-def metadata(token: str | None, more: Mapping[str, str] | None) -> list[tuple[str, str]]:
+_TOKEN_BYTES_MAX = 8 * 1024
+
+
+def token_in(path: str | os.PathLike[str]) -> str:
+    """Return the token in the first line of a file. ``StockadeError``: it cannot be read."""
+    name = os.fspath(path)
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise StockadeError(f"read the token in {name}: it is no regular file")
+            data = os.read(fd, _TOKEN_BYTES_MAX)
+        finally:
+            os.close(fd)
+    except OSError as e:
+        raise StockadeError(f"read the token in {name}: {e.strerror or e}") from e
+    line = data.split(b"\n", 1)[0].rstrip(b"\r")
+    if not line:
+        raise StockadeError(f"read the token in {name}: it is empty")
+    token = line.decode("ascii", "replace")
+    if not token.isascii() or not token.isprintable():
+        raise StockadeError(f"read the token in {name}: it has characters that no token has")
+    return token
+
+
+def metadata(
+    token: str | None, more: Mapping[str, str] | None, *, own: bool = True
+) -> list[tuple[str, str]]:
     """Return the metadata that every call carries.
 
-    A token of None stands for the variable ``STOCKADE_TOKEN``.
+    A token of None stands for the variable ``STOCKADE_TOKEN``; ``own=False``: for none.
     """
-    token = token or os.environ.get("STOCKADE_TOKEN")
+    token = token or (os.environ.get("STOCKADE_TOKEN") if own else None)
     pairs = [(key.lower(), value) for key, value in texts("metadata", more).items()]
     if token:
         pairs.append(("authorization", f"Bearer {token}"))

@@ -4,20 +4,50 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, Union
 
 from stockade.limits import Seconds, named, to_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+MOST_BYTES = 4096
 
 _metadata: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("stockade_approval", default=())
 
 
+_policies: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("stockade_policy", default=())
+
+
 def approval_metadata() -> tuple[tuple[str, str], ...]:
     """Return what the current block adds to a call's metadata."""
-    return _metadata.get()
+    return (*_metadata.get(), *_policies.get())
+
+
+@contextlib.contextmanager
+def narrowed(policy: Union[str, Mapping[str, object]]) -> Iterator[None]:
+    """Allow no more than a policy does, for all calls of a block.
+
+    ``policy``  the keys ``otherwise``, ``reason`` and ``rules`` of stockade-policy(5), as YAML or
+                as a dictionary; at most 4,096 bytes
+
+    It narrows what the broker's policies allow, and widens nothing. Like ``approval`` it applies to
+    the thread or task of the block. An inner block replaces the policy of the outer one.
+
+    >>> rule = {"id": "push", "verdict": "deny", "match": {"commands": ["git push ..."]}}
+    >>> with stockade.narrowed({"rules": [rule]}):                              # doctest: +SKIP
+    ...     sandbox.run("git", "push")
+    """
+    text = policy if isinstance(policy, str) else json.dumps(policy, ensure_ascii=False)
+    if len(text.encode()) > MOST_BYTES:
+        raise ValueError(f"policy: larger than {MOST_BYTES} bytes")
+    before = _policies.set((("policy", text),))
+    try:
+        yield
+    finally:
+        _policies.reset(before)
 
 
 @contextlib.contextmanager

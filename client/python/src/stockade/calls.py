@@ -8,7 +8,7 @@ The connection (``link``, ``aio.link``) is made with the first call and again wh
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Generic, Optional, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Optional, Protocol, Union
 
 from google.protobuf.message import DecodeError
 
@@ -22,6 +22,7 @@ from stockade.methods import Method, Request, Response
 from stockade.v1 import system_service_pb2, telemetry_service_pb2
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import AsyncIterator, Iterable, Mapping
 
     from stockade.tls import TLS
@@ -159,13 +160,19 @@ class Caller:
         address: Optional[str] = None,
         *,
         token: Optional[str] = None,
+        token_file: Optional[Union[str, os.PathLike[str]]] = None,
         tls: Optional[TLS] = None,
         metadata: Optional[Mapping[str, str]] = None,
         connect_timeout: Seconds = 5.0,
         retry_for: Seconds = 10.0,
     ) -> None:
         self._address = addresses.parse(address, tls)
-        self._metadata = addresses.metadata(token, metadata)
+        if token is not None and token_file is not None:
+            raise ValueError("token and token_file: one of the two")
+        self._token_file = token_file
+        self._pairs = addresses.metadata(token, metadata, own=token_file is None)
+        if token_file is not None:
+            addresses.token_in(token_file)
         self._connect_timeout = seconds("connect_timeout", connect_timeout)
         self._retry_for = seconds("retry_for", retry_for)
         self._closed = False
@@ -178,6 +185,15 @@ class Caller:
     def address(self) -> str:
         """The broker's address."""
         return self._address.text
+
+    def _metadata(self, more: Iterable[tuple[str, str]] = ()) -> list[tuple[str, str]]:
+        """Return what every call carries, without the credential if a call has its own."""
+        if any(key == "authorization" for key, _ in more):
+            return [pair for pair in self._pairs if pair[0] != "authorization"]
+        if self._token_file is None:
+            return self._pairs
+        token = addresses.token_in(self._token_file)
+        return [*self._pairs, ("authorization", f"Bearer {token}")]
 
     async def _usable_link(self, attempts: Attempts) -> Connection:
         """Return a connection that takes calls, after making one where there is none."""
@@ -212,7 +228,7 @@ class Caller:
         """Send a call without waiting for its answer. It is not sent again."""
         attempts = self._attempts(method, None, None)
         link = await self._usable_link(attempts)
-        call = await link.open(method, request.SerializeToString(), attempts, self._metadata)
+        call = await link.open(method, request.SerializeToString(), attempts, self._metadata())
         return Ahead(link, call, attempts.patience)
 
     async def _stream(
@@ -293,7 +309,8 @@ class Caller:
         self._connected = True
         if attempts.doubt is not None and not await self._same_broker(link, attempts):
             raise attempts.give_up()
-        pairs = [*self._metadata, *approval_metadata(), *metadata]
+        metadata = tuple(metadata)
+        pairs = [*self._metadata(metadata), *approval_metadata(), *metadata]
         call = await link.open(method, payload, attempts, pairs)
         try:
             return link, call, await link.wait(call, attempts.patience)
@@ -304,7 +321,7 @@ class Caller:
     async def _same_broker(self, link: Connection, attempts: Attempts) -> bool:
         """After a doubt a call goes out again only to the broker that got it the first time."""
         once = Attempts(methods.INFO, now=time.monotonic(), timeout=self._connect_timeout)
-        call = await link.open(methods.INFO, b"", once, self._metadata)
+        call = await link.open(methods.INFO, b"", once, self._metadata())
         try:
             await link.wait(call, once.patience)
         except ConnectionLost:

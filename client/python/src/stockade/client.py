@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, Union
 
 from stockade import address as addresses
 from stockade import methods, telemetry, templates
@@ -79,6 +79,9 @@ class Client(Caller):
                          broker's default socket
     ``token``            sent as ``authorization: Bearer TOKEN``; None: the variable
                          ``STOCKADE_TOKEN``
+    ``token_file``       a file whose first line is the token, in place of ``token``. Each call
+                         reads it, so that a token that is replaced (renamed over it) counts at
+                         once; a call raises ``StockadeError`` if it cannot be read
     ``tls``              a ``TLS``, for ``tls+tcp`` addresses; None: what its variables say
     ``metadata``         sent with every call, such as ``{"traceparent": "..."}``
     ``connect_timeout``  timeout for the connection and the greeting, in seconds
@@ -95,6 +98,7 @@ class Client(Caller):
         address: Optional[str] = None,
         *,
         token: Optional[str] = None,
+        token_file: Optional[Union[str, os.PathLike[str]]] = None,
         tls: Optional[TLS] = None,
         metadata: Optional[Mapping[str, str]] = None,
         connect_timeout: Seconds = 5.0,
@@ -103,6 +107,7 @@ class Client(Caller):
         super().__init__(
             address,
             token=token,
+            token_file=token_file,
             tls=tls,
             metadata=metadata,
             connect_timeout=connect_timeout,

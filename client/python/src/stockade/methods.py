@@ -15,10 +15,13 @@ from google.protobuf import descriptor_pb2
 from google.protobuf.message import Message
 
 from stockade.v1 import (
+    access_service_pb2,
     approval_service_pb2,
+    audit_service_pb2,
     code_service_pb2,
     file_service_pb2,
     options_pb2,
+    policy_service_pb2,
     process_service_pb2,
     sandbox_service_pb2,
     snapshot_service_pb2,
@@ -441,3 +444,70 @@ WATCH_APPROVALS = _method(
     _approval.ApprovalServiceWatchRequest,
     _approval.ApprovalServiceWatchResponse,
 )
+
+_policy = policy_service_pb2
+EXPLAIN = _method("PolicyService/Explain", _policy.ExplainRequest, _policy.ExplainResponse)
+SHOW_POLICY = _method(
+    "PolicyService/Show",
+    _policy.PolicyServiceShowRequest,
+    _policy.PolicyServiceShowResponse,
+)
+LIST_SETS = _method("PolicyService/ListSets", _policy.ListSetsRequest, _policy.ListSetsResponse)
+RELOAD_POLICY = _method(
+    "PolicyService/Reload",
+    _policy.PolicyServiceReloadRequest,
+    _policy.PolicyServiceReloadResponse,
+)
+DIFF_POLICY = _method(
+    "PolicyService/Diff",
+    _policy.PolicyServiceDiffRequest,
+    _policy.PolicyServiceDiffResponse,
+)
+
+_audit = audit_service_pb2
+LIST_AUDIT = _method(
+    "AuditService/List",
+    _audit.AuditServiceListRequest,
+    _audit.AuditServiceListResponse,
+)
+WATCH_AUDIT = _method(
+    "AuditService/Watch",
+    _audit.AuditServiceWatchRequest,
+    _audit.AuditServiceWatchResponse,
+)
+GET_PROOF = _method("AuditService/GetProof", _audit.GetProofRequest, _audit.GetProofResponse)
+
+_access = access_service_pb2
+CREATE_KEY = _method(
+    "KeyService/Create",
+    _access.KeyServiceCreateRequest,
+    _access.KeyServiceCreateResponse,
+)
+LIST_KEYS = _method(
+    "KeyService/List",
+    _access.KeyServiceListRequest,
+    _access.KeyServiceListResponse,
+)
+REVOKE_KEY = _method(
+    "KeyService/Revoke",
+    _access.KeyServiceRevokeRequest,
+    _access.KeyServiceRevokeResponse,
+)
+MINT = _method("TokenService/Mint", _access.MintRequest, _access.MintResponse)
+EXCHANGE = _method("TokenService/Exchange", _access.ExchangeRequest, _access.ExchangeResponse)
+REVOKE_TOKEN = _method(
+    "TokenService/Revoke",
+    _access.TokenServiceRevokeRequest,
+    _access.TokenServiceRevokeResponse,
+)
+LIST_SIGNING_KEYS = _method(
+    "TokenService/ListSigningKeys",
+    _access.ListSigningKeysRequest,
+    _access.ListSigningKeysResponse,
+)
+ROTATE_SIGNING_KEY = _method(
+    "TokenService/RotateSigningKey",
+    _access.RotateSigningKeyRequest,
+    _access.RotateSigningKeyResponse,
+)
+BACKUP = _method("AdminService/Backup", _access.BackupRequest, _access.BackupResponse)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import datetime
 import hashlib
 import secrets
 from dataclasses import dataclass, field
@@ -197,6 +198,61 @@ def _caveats(
             setattr(block.caveats.add(), name, number)
 
 
+#: The arguments of ``attenuate`` that any block may have.
+CAVEATS = (
+    "methods",
+    "sandboxes",
+    "templates",
+    "network",
+    "audience",
+    "tools",
+    "limits",
+    "uses",
+    "not_before",
+    "expires",
+)
+
+
+def add_caveats(
+    block: Any,
+    *,
+    scopes: Optional[Sequence[str]] = None,
+    methods: Optional[Sequence[str]] = None,
+    sandboxes: Optional[Sequence[str]] = None,
+    templates: Optional[Sequence[str]] = None,
+    network: Optional[Sequence[str]] = None,
+    audience: Optional[Sequence[str]] = None,
+    tools: Optional[Sequence[Tool]] = None,
+    limits: Optional[Mapping[str, int]] = None,
+    uses: Optional[int] = None,
+    not_before: Optional[float] = None,
+    expires: Optional[float] = None,
+) -> None:
+    """Add the caveats of ``attenuate`` to a message that has a list of them."""
+    lists = {
+        "scopes": scopes,
+        "methods": methods,
+        "sandboxes": sandboxes,
+        "templates": templates,
+        "network": network,
+        "audience": audience,
+    }
+    for name, texts in lists.items():
+        if isinstance(texts, str):
+            raise TypeError(f"{name}={texts!r}: expected a list")
+    numbers = {
+        "uses": uses,
+        "not_before_ms": None if not_before is None else int(not_before * 1000),
+        "expires_ms": None if expires is None else int(expires * 1000),
+    }
+    _caveats(block, lists, numbers, tools, limits)
+
+
+def time_of(seconds: float) -> datetime.datetime:
+    """Return a time in UTC of seconds since 1970."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
+
+
 def attenuate(
     token: str,
     *,
@@ -232,20 +288,20 @@ def attenuate(
     if len(parsed.proof) != 32:
         raise TokenError("TOKEN_SEALED", "it is sealed: nobody can narrow it")
     block = token_pb2.TokenBlock()
-    lists = {
-        "scopes": scopes,
-        "methods": methods,
-        "sandboxes": sandboxes,
-        "templates": templates,
-        "network": network,
-        "audience": audience,
-    }
-    numbers = {
-        "uses": uses,
-        "not_before_ms": None if not_before is None else int(not_before * 1000),
-        "expires_ms": None if expires is None else int(expires * 1000),
-    }
-    _caveats(block, lists, numbers, tools, limits)
+    add_caveats(
+        block,
+        scopes=scopes,
+        methods=methods,
+        sandboxes=sandboxes,
+        templates=templates,
+        network=network,
+        audience=audience,
+        tools=tools,
+        limits=limits,
+        uses=uses,
+        not_before=not_before,
+        expires=expires,
+    )
     return _append(parsed, block, parsed.proof, secrets.token_bytes(32))
 
 

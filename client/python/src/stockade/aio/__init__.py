@@ -9,33 +9,41 @@ The names are those of ``stockade``; values and exceptions are the same classes.
 """
 
 from stockade.aio.approvals import Approval
+from stockade.aio.audit import AuditLog
 from stockade.aio.batching import Batch, batch
 from stockade.aio.client import Client, MessageStream, default_client, info
 from stockade.aio.context import Context, run_code
 from stockade.aio.forward import Forward
+from stockade.aio.keys import ApiKeys, Tokens
+from stockade.aio.policy import Policy
 from stockade.aio.process import Process
 from stockade.aio.sandbox import Sandbox, run, start
 from stockade.aio.telemetry import EventStream
 from stockade.aio.transaction import Transaction
 from stockade.aio.volumes import Volume
-from stockade.approving import approval
+from stockade.approving import approval, narrowed
 
 __all__ = [
+    "ApiKeys",
     "Approval",
+    "AuditLog",
     "Batch",
     "Client",
     "Context",
     "EventStream",
     "Forward",
     "MessageStream",
+    "Policy",
     "Process",
     "Sandbox",
+    "Tokens",
     "Transaction",
     "Volume",
     "approval",
     "batch",
     "default_client",
     "info",
+    "narrowed",
     "run",
     "run_code",
     "start",

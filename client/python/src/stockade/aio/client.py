@@ -11,7 +11,7 @@ import contextlib
 import os
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, Union
 
 from stockade import address as addresses
 from stockade import methods, telemetry, templates
@@ -82,6 +82,7 @@ class Client(Caller):
         address: Optional[str] = None,
         *,
         token: Optional[str] = None,
+        token_file: Optional[Union[str, os.PathLike[str]]] = None,
         tls: Optional[TLS] = None,
         metadata: Optional[Mapping[str, str]] = None,
         connect_timeout: Seconds = 5.0,
@@ -90,6 +91,7 @@ class Client(Caller):
         super().__init__(
             address,
             token=token,
+            token_file=token_file,
             tls=tls,
             metadata=metadata,
             connect_timeout=connect_timeout,

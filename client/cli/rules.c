@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// rules: check, test and show files of detection rules, without the broker. check, test, ls, show.
+#include "rules.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/quantity.h"
+#include "cli.h"
+#include "commands.h"
+#include "json.h"
+#include "text.h"
+
+static const char *
+word(const ProtobufCEnumDescriptor *type, int value, size_t prefix, char *out, size_t n)
+{
+    const ProtobufCEnumValue *v = protobuf_c_enum_descriptor_get_value(type, value);
+    size_t i = 0;
+    for (const char *p = v != NULL ? v->name + prefix : "?"; *p != '\0' && i + 1 < n; p++)
+        out[i++] = (char)(*p >= 'A' && *p <= 'Z' ? *p - 'A' + 'a' : *p);
+    out[i] = '\0';
+    return out;
+}
+
+static const char *
+severity_of(const struct detect_view *v, char *out, size_t n)
+{
+    return word(&stockade__v1__severity__descriptor, (int)v->rule->severity, strlen("SEVERITY_"),
+                out, n);
+}
+
+static const char *
+response_of(const struct detect_view *v, char *out, size_t n)
+{
+    const int response = v->rule->response != 0
+                             ? (int)v->rule->response
+                             : STOCKADE__V1__DETECTION_RESPONSE__DETECTION_RESPONSE_ALERT;
+    return word(&stockade__v1__detection_response__descriptor, response,
+                strlen("DETECTION_RESPONSE_"), out, n);
+}
+
+static const char *
+decided_by(const struct detect_view *v)
+{
+    return v->tripwire ? "tripwire" : v->in_kernel ? "kernel" : "broker";
+}
+
+json_t *
+rules_json(const struct detect_view *v)
+{
+    char severity[24], response[24];
+    json_t *tags = json_array();
+    for (size_t i = 0; i < v->rule->n_tags; i++)
+        (void)json_array_append_new(tags, json_string(v->rule->tags[i]));
+    return json_pack("{ss sb ss ss ss ss sI sI ss so ss si si sI}", "id", v->rule->id, "enabled",
+                     v->enabled, "severity", severity_of(v, severity, sizeof severity), "response",
+                     response_of(v, response, sizeof response), "description", v->rule->description,
+                     "message", v->rule->message, "threshold", (json_int_t)v->threshold,
+                     "window_ms", (json_int_t)v->window_ms, "decided_by", decided_by(v), "tags",
+                     tags, "file", v->file, "line", (int)v->line, "comparisons_max", (int)v->steps,
+                     "table_bytes", (json_int_t)v->table_bytes);
+}
+
+void
+rules_print(const struct detect_view *v)
+{
+    char a[320], b[QUANTITY_TEXT];
+    (void)printf("rule         %s%s\n", v->rule->id, v->enabled ? "" : " (disabled)");
+    if (v->rule->description[0] != '\0')
+        (void)printf("description  %s\n", text_clean(v->rule->description, a, sizeof a));
+    (void)printf("severity     %s\n", severity_of(v, a, sizeof a));
+    (void)printf("response     %s\n", response_of(v, a, sizeof a));
+    (void)printf("threshold    %" PRIu64 " within %s\n", v->threshold,
+                 quantity_write(v->window_ms, quantity_time_ms, b));
+    if (v->rule->message[0] != '\0')
+        (void)printf("message      %s\n", text_clean(v->rule->message, a, sizeof a));
+    for (size_t i = 0; i < v->rule->n_tags; i++)
+        (void)printf("%s %s\n", i == 0 ? "tags        " : "            ", v->rule->tags[i]);
+    (void)printf("decided by   %s\n",
+                 v->tripwire
+                     ? "tripwire: the broker's own code, from events and counters of the kernel"
+                 : v->in_kernel ? "kernel: its programs report only events that match"
+                                : "broker: it compares each event of these kinds");
+    (void)printf("cost         up to %u comparisons for an event, %zu KiB of counts\n", v->steps,
+                 v->table_bytes >> 10);
+    for (size_t i = 0; i < v->rule->n_exceptions; i++)
+        (void)printf("exception    %s\n", text_clean(v->rule->exceptions[i]->reason, a, sizeof a));
+    (void)printf("tests        %zu\n", v->rule->n_tests);
+    (void)printf("file         %s:%u\n", text_clean(v->file, a, sizeof a), v->line);
+}
+
+static int
+check(const struct ruling *r, const struct detect *d)
+{
+    struct detect_view v;
+    size_t bytes = 0;
+    for (uint32_t i = 0; detect_view(d, i, &v); i++)
+        bytes += v.table_bytes;
+    if (r->o->json)
+        return json_put(json_pack("{si si sI}", "rules", (int)detect_count(d), "tests",
+                                  (int)detect_tests(d), "table_bytes", (json_int_t)bytes));
+    (void)printf("%u rules, %u tests passed, %zu KiB of counts\n", detect_count(d), detect_tests(d),
+                 bytes >> 10);
+    return EXIT_OK;
+}
+
+static int
+list(const struct ruling *r, const struct detect *d)
+{
+    struct detect_view v;
+    char severity[24], response[24], window[QUANTITY_TEXT];
+    json_t *all = r->o->json ? json_array() : NULL;
+    if (all == NULL)
+        (void)printf("%-32s %-9s %-13s %9s %7s %-8s %s\n", "RULE", "SEVERITY", "RESPONSE",
+                     "THRESHOLD", "WINDOW", "BY", "STATE");
+    for (uint32_t i = 0; detect_view(d, i, &v); i++) {
+        if (all != NULL)
+            (void)json_array_append_new(all, rules_json(&v));
+        else
+            (void)printf("%-32s %-9s %-13s %9" PRIu64 " %7s %-8s %s\n", v.rule->id,
+                         severity_of(&v, severity, sizeof severity),
+                         response_of(&v, response, sizeof response), v.threshold,
+                         quantity_write(v.window_ms, quantity_time_ms, window), decided_by(&v),
+                         v.enabled ? "on" : "off");
+    }
+    return all != NULL ? json_put_list(all) : EXIT_OK;
+}
+
+static int
+show(const struct ruling *r, const struct detect *d)
+{
+    struct detect_view v;
+    const int i = detect_find(d, r->id);
+    if (i < 0 || !detect_view(d, (uint32_t)i, &v)) {
+        struct stockade_error e = {.code = STOCKADE_NOT_FOUND};
+        (void)snprintf(e.text, sizeof e.text, "these files have no rule %.40s", r->id);
+        return cli_fail(r->c, "", &e);
+    }
+    if (r->o->json)
+        return json_put(rules_json(&v));
+    rules_print(&v);
+    return EXIT_OK;
+}
+
+static int
+test(const struct ruling *r, struct detect *d)
+{
+    struct detect_view v;
+    if (r->o->kept)
+        return rules_over_kept(r, d);
+    if (r->o->json)
+        return check(r, d);
+    for (uint32_t i = 0; detect_view(d, i, &v); i++)
+        for (size_t k = 0; k < v.rule->n_tests; k++) {
+            char name[320];
+            (void)printf("passed  %s: %s\n", v.rule->id,
+                         text_clean(v.rule->tests[k]->name, name, sizeof name));
+        }
+    return check(r, d);
+}
+
+int
+cli_rules(const struct command *c, const struct options *o)
+{
+    struct ruling r = {.c = c, .o = o, .action = o->args[0]};
+    const bool shows = strcmp(r.action, "show") == 0;
+    int code = EXIT_OK;
+    if (strcmp(r.action, "check") != 0 && strcmp(r.action, "test") != 0 &&
+        strcmp(r.action, "ls") != 0 && !shows)
+        return cli_usage(c, "there is no such action", "the actions are check, test, ls and show");
+    if (o->kept && strcmp(r.action, "test") != 0)
+        return cli_usage(c, "only test takes --kept", "rules test --kept FILE");
+    if (o->args_n < (shows ? 3 : 2))
+        return cli_usage(c, "a file is missing",
+                         shows ? "rules show RULE FILE..." : "rules check FILE...");
+    r.id = shows ? o->args[1] : NULL;
+    r.paths = o->args + (shows ? 2 : 1);
+    r.paths_n = o->args_n - (shows ? 2 : 1);
+    struct detect *d = rules_read(&r, &code);
+    if (d == NULL)
+        return code;
+    code = strcmp(r.action, "check") == 0 ? check(&r, d)
+           : strcmp(r.action, "ls") == 0  ? list(&r, d)
+           : shows                        ? show(&r, d)
+                                          : test(&r, d);
+    detect_free(d);
+    return code;
+}

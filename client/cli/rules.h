@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of detection rules on the command line: read as the broker reads them, without it.
+#pragma once
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "options.h"
+#include "proto/detect.h"
+
+struct ruling {
+    const struct command *c;
+    const struct options *o;
+    const char *action, *id; // id: of a rule, or NULL
+    const char *const *paths;
+    int paths_n;
+};
+
+// Reads the files, and each "*.yaml" of the folders, by name. NULL: the failure was reported; *code is the exit code.
+struct detect *rules_read(const struct ruling *r, int *code);
+
+// Prints or returns what is known of a rule.
+json_t *rules_json(const struct detect_view *v);
+void rules_print(const struct detect_view *v);
+
+// Compares the events that the broker keeps with the rules, and prints each finding.
+int rules_over_kept(const struct ruling *r, struct detect *d);

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// See detect.h: events, and what can be seen of the rules.
+#include <string.h>
+
+#include "arena.h"
+#include "detect_private.h"
+#include "yaml_tree.h"
+
+const struct detect_bounds detect_bounds_host = {
+    .rules = 1024, .steps = 8192, .table_bytes = 64 << 20};
+const struct detect_bounds detect_bounds_tenant = {
+    .rules = 32, .steps = 1024, .table_bytes = 2 << 20};
+
+static bool
+is_excepted(const struct detect_rule *r, const struct detect_event *ev)
+{
+    for (uint32_t i = 0; i < r->exceptions_n; i++)
+        if (detect_parts_match(&r->exception[i], ev))
+            return true;
+    return false;
+}
+
+// From the last step of a sequence to the first, so that one event is not two steps.
+void
+detect_compare(struct detect *d, struct detect_rule *r, const struct detect_event *ev,
+               detect_found_fn *found, void *cookie)
+{
+    r->looked_at++;
+    d->totals.compared++;
+    for (uint32_t i = r->matches_n; i > 0; i--) {
+        if (!detect_matches(&r->match[i - 1], ev))
+            continue;
+        if (is_excepted(r, ev)) {
+            r->excepted++;
+            return;
+        }
+        r->matched++;
+        detect_table_count(d, r, i - 1, ev, found, cookie);
+    }
+}
+
+// A rule whose plain text is there twice is compared once.
+static void
+compare_indexed(struct detect *d, const struct detect_kind *k, uint32_t field,
+                const struct detect_event *ev, detect_found_fn *found, void *cookie)
+{
+    const char *text = ev->text[field];
+    const struct detect_entry *e = k->slot[detect_index_hash(field, text)];
+    for (; e != NULL; e = e->next) {
+        struct detect_rule *r = &d->rule[e->rule];
+        if (e->field != field || !r->enabled || r->event == d->events ||
+            strcmp(e->value, text) != 0)
+            continue;
+        r->event = d->events;
+        detect_compare(d, r, ev, found, cookie);
+    }
+}
+
+void
+detect_event(struct detect *d, const struct detect_event *ev, detect_found_fn *found, void *cookie)
+{
+    const struct detect_kind *k = d != NULL && ev->kind < DETECT_KINDS ? d->kind[ev->kind] : NULL;
+    if (k == NULL)
+        return;
+    d->events++;
+    for (uint32_t i = 0; i < k->rules_n; i++)
+        if (d->rule[k->rule[i]].enabled)
+            detect_compare(d, &d->rule[k->rule[i]], ev, found, cookie);
+    for (uint32_t left = k->fields & ev->has; left != 0; left &= left - 1)
+        compare_indexed(d, k, (uint32_t)__builtin_ctz(left), ev, found, cookie);
+}
+
+// ---- views
+
+struct detect_totals
+detect_totals(const struct detect *d)
+{
+    return d != NULL ? d->totals : (struct detect_totals){0, 0};
+}
+
+bool
+detect_wants(const struct detect *d, uint32_t kind)
+{
+    return d != NULL && kind < DETECT_KINDS && d->kind[kind] != NULL;
+}
+
+void
+detect_digest(const struct detect *d, uint8_t out[DETECT_DIGEST])
+{
+    if (d != NULL)
+        memcpy(out, d->digest, DETECT_DIGEST);
+    else
+        memset(out, 0, DETECT_DIGEST);
+}
+
+uint32_t
+detect_count(const struct detect *d)
+{
+    return d != NULL ? d->rules_n : 0;
+}
+
+uint32_t
+detect_tests(const struct detect *d)
+{
+    return d != NULL ? d->tests_n : 0;
+}
+
+// Events that the BPF programs report only if something is suspicious: refused, sensitive, dangerous, or not in the profile. A rule
+// about all of them, without a condition or a count, is decided there.
+static bool
+is_in_kernel(const struct detect_rule *r)
+{
+    static const uint32_t kinds[] = {
+        STOCKADE__V1__EVENT_KIND__EVENT_KIND_SENSITIVE_OPEN,
+        STOCKADE__V1__EVENT_KIND__EVENT_KIND_DANGEROUS_CALL,
+        STOCKADE__V1__EVENT_KIND__EVENT_KIND_IO_URING,
+        STOCKADE__V1__EVENT_KIND__EVENT_KIND_OUT_OF_MEMORY,
+        STOCKADE__V1__EVENT_KIND__EVENT_KIND_REMOTE_TERMINAL,
+        STOCKADE__V1__EVENT_KIND__EVENT_KIND_PROFILE,
+    };
+    const struct detect_match *m = &r->match[0];
+    uint64_t left[DETECT_KINDS / 64];
+    memcpy(left, m->kinds, sizeof left);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        left[kinds[i] / 64] &= ~(UINT64_C(1) << kinds[i] % 64);
+    return r->matches_n == 1 && !r->m->tripwire && r->threshold == 1 && r->exceptions_n == 0 &&
+           m->all_n + m->any_n + m->not_n == 0 && (left[0] | left[1]) == 0;
+}
+
+bool
+detect_view(const struct detect *d, uint32_t i, struct detect_view *out)
+{
+    if (i >= detect_count(d))
+        return false;
+    const struct detect_rule *r = &d->rule[i];
+    *out = (struct detect_view){.rule = r->m,
+                                .file = r->file,
+                                .line = r->line,
+                                .enabled = r->enabled,
+                                .tripwire = r->m->tripwire,
+                                .in_kernel = is_in_kernel(r),
+                                .steps = r->steps,
+                                .table_bytes = r->table.bytes,
+                                .window_ms = r->window_ns / 1000000,
+                                .threshold = r->threshold,
+                                .looked_at = r->looked_at,
+                                .matched = r->matched,
+                                .excepted = r->excepted,
+                                .findings = r->findings,
+                                .displaced = r->displaced};
+    return true;
+}
+
+int
+detect_find(const struct detect *d, const char *id)
+{
+    for (uint32_t i = detect_count(d); i > 0; i--)
+        if (strcmp(d->rule[i - 1].m->id, id) == 0)
+            return (int)i - 1;
+    return -1;
+}
+
+void
+detect_enable(struct detect *d, uint32_t i, bool enabled)
+{
+    d->rule[i].enabled = enabled;
+    if (d->rule[i].table.slot != NULL)
+        detect_table_clear(&d->rule[i]);
+}
+
+void
+detect_free(struct detect *d)
+{
+    if (d == NULL)
+        return;
+    for (uint32_t i = 0; i < d->trees_n; i++)
+        yaml_tree_free(d->tree[i]);
+    arena_free(d->arena); // d itself is in it
+}

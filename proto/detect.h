@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Detection rules (stockade/v1/detection.proto): read from YAML, and compared with events.
+//
+//   files --detect_read()--> struct detect --+--detect_event()--> a finding, for each rule that fires
+//   event --detect_fill()--> detect_event ---+
+//
+// The broker, and the command for its offline checks, use the same code. All memory is allocated when the rules are read: an event
+// allocates nothing. Each rule has a table of counts of fixed size. A key has its place by its job (sandbox, tenant), so that one job
+// which invents keys displaces its own counts first; each count that was displaced while it mattered is counted, and the first one
+// of a window is a finding. One thread.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "err.h"
+#include "stockade/v1/detection.pb-c.h"
+
+enum {
+    DETECT_FILES_MAX = 64,
+    DETECT_FILE_BYTES_MAX = 512 * 1024, // also of all files of a host together
+    DETECT_DIGEST = 32,
+    DETECT_TEXT = 256, // of a finding, with its NUL
+    DETECT_LABELS_MAX = 32,
+    DETECT_STEPS_MAX = 8,
+    DETECT_WAYS = 8,     // counts of one place in a table
+    DETECT_WAYS_BY = 32, // the same, of a rule with `by`
+};
+
+// The fields of an event: texts, then numbers. The address and the port come from the destination.
+enum detect_field {
+    DETECT_EXECUTABLE,
+    DETECT_COMM,
+    DETECT_PATH,
+    DETECT_ARGUMENTS,
+    DETECT_CWD,
+    DETECT_OPERATION,
+    DETECT_DESTINATION,
+    DETECT_NAME,
+    DETECT_PROTOCOL,
+    DETECT_REASON,
+    DETECT_CALL,
+    DETECT_RULE,
+    DETECT_TEMPLATE,
+    DETECT_SANDBOX_NAME,
+    DETECT_TENANT,
+    DETECT_TEXTS,
+    DETECT_ADDRESS = DETECT_TEXTS,
+    DETECT_PORT,
+    DETECT_UID,
+    DETECT_ERROR,
+    DETECT_FLAGS,
+    DETECT_SIGNAL,
+    DETECT_CODE,
+    DETECT_BYTES,
+    DETECT_IN_BYTES,
+    DETECT_UNNAMED,
+    DETECT_FIELDS,
+};
+
+// An event as rules see it. Everything is borrowed.
+struct detect_event {
+    uint32_t kind; // Stockade__V1__EventKind
+    uint32_t has;  // bits by field
+    uint64_t now_ns;
+    const char *job, *sandbox; // ids; job "": none
+    const char *text[DETECT_TEXTS];
+    uint64_t number[DETECT_FIELDS - DETECT_TEXTS];
+    uint8_t address[16]; // IPv4 as ::ffff:a.b.c.d
+    char host[64];       // the name in a destination that is none
+    size_t labels_n;
+    const char *label_key[DETECT_LABELS_MAX], *label_value[DETECT_LABELS_MAX];
+};
+
+// Fills it from an event of the broker; it borrows from m.
+void detect_fill(const Stockade__V1__Event *m, uint64_t now_ns, struct detect_event *out);
+
+struct detect;
+
+// What the rules may cost.
+struct detect_bounds {
+    uint32_t rules;
+    uint32_t steps;     // comparisons for one event, of all rules of its kind, in the worst case
+    size_t table_bytes; // of all counts
+};
+extern const struct detect_bounds detect_bounds_host, detect_bounds_tenant;
+
+struct detect_file {
+    const char *name, *text;
+    size_t n;
+};
+
+// Reads rules and runs their tests. INVALID_ARGUMENT names file, line and column. The files are copied. seed: of the hashes; in the
+// broker a random one, so that nobody can choose keys that share a place.
+int detect_read(const struct detect_file *files, size_t n, const struct detect_bounds *bounds,
+                const uint8_t seed[16], struct detect **out, struct err *e);
+void detect_free(struct detect *d); // accepts NULL
+
+enum detect_why {
+    DETECT_FOUND,    // a finding
+    DETECT_REPEATED, // the same again within its window: only the response is due
+    DETECT_CROWDED,  // counts had to be given up
+};
+
+struct detect_finding {
+    uint32_t index; // of the rule
+    const Stockade__V1__DetectionRule *rule;
+    enum detect_why why;
+    uint64_t score, threshold;
+    const char *text; // valid UTF-8 without control bytes, if the event's are
+};
+typedef void detect_found_fn(void *cookie, const struct detect_finding *f);
+
+// Compares an event with the rules, and calls `found` for each that fires. NULL d: nothing.
+void detect_event(struct detect *d, const struct detect_event *ev, detect_found_fn *found,
+                  void *cookie);
+
+struct detect_view {
+    const Stockade__V1__DetectionRule *rule;
+    const char *file;
+    uint32_t line;
+    bool enabled;
+    bool tripwire;      // of the broker: it is not compared here
+    bool in_kernel;     // the kernel reports only events that match
+    uint32_t steps;     // comparisons for one event in the worst case
+    size_t table_bytes; // of its counts
+    uint64_t window_ms, threshold;
+    uint64_t looked_at, matched, excepted, findings, displaced;
+};
+
+// All rules together, since they were read: events compared with a rule, and counts that were displaced.
+struct detect_totals {
+    uint64_t compared, displaced;
+};
+struct detect_totals detect_totals(const struct detect *d); // NULL: zeros
+
+// Whether a rule is about events of this kind.
+bool detect_wants(const struct detect *d, uint32_t kind);
+
+// BLAKE2b of names and texts of the files. NULL d: zeros.
+void detect_digest(const struct detect *d, uint8_t out[DETECT_DIGEST]);
+
+// The rules in the order of the files. False: there is no such rule.
+bool detect_view(const struct detect *d, uint32_t i, struct detect_view *out);
+uint32_t detect_count(const struct detect *d); // NULL: 0
+// The last one with this id.
+int detect_find(const struct detect *d, const char *id); // -1: there is no such rule
+uint32_t detect_tests(const struct detect *d);
+// The rules find nothing, or again something. Its counts are forgotten.
+void detect_enable(struct detect *d, uint32_t i, bool enabled);

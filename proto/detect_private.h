@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of proto/detect*.c: rules as they are compared with events.
+#pragma once
+
+#include "detect.h"
+
+struct arena;
+struct config_reader;
+struct yaml;
+struct yaml_node;
+
+enum {
+    DETECT_KINDS = 128,
+    DETECT_BUCKETS = 10,          // parts of a window
+    DETECT_SLOTS = 512,           // of the index
+    DETECT_TESTS_WORK = 20000000, // comparisons of all tests, because the broker waits for them
+    DETECT_CLEAR_BYTES = 64,      // of a table that are cleared while one comparison is made
+};
+
+// A list of plain texts, sorted by length and bytes.
+struct detect_words {
+    size_t n;
+    const char **word;
+    uint32_t *length;
+};
+
+struct detect_network {
+    uint8_t address[16];
+    uint32_t bits;
+};
+
+// What one field must be.
+struct detect_part {
+    uint32_t field; // enum detect_field; DETECT_FIELDS: labels
+    struct detect_words exact;
+    size_t prefix_n, suffix_n, glob_n, networks_n, numbers_n;
+    const char **prefix, **suffix, **glob;
+    struct detect_network *network;
+    const uint64_t *number;
+    bool has_range;
+    uint64_t min, max;
+};
+
+// All parts must match.
+struct detect_parts {
+    uint32_t n, steps;
+    struct detect_part *part;
+};
+
+struct detect_match {
+    uint64_t kinds[DETECT_KINDS / 64];
+    uint32_t all_n, any_n, not_n, steps;
+    struct detect_parts *all, *any, *not ;
+};
+
+// One count. The numbers of a distinct count, and the times of a sequence, follow in the table's `more`.
+struct detect_slot {
+    uint64_t key, scope;
+    uint64_t last_ns, quiet_ns;
+    uint64_t at; // tenths of the window
+    uint64_t bucket[DETECT_BUCKETS];
+};
+
+struct detect_seen {
+    uint32_t hash, at; // tenths of the window, 0: free
+};
+
+struct detect_table {
+    uint32_t sets, ways;
+    uint32_t more_n; // of each slot: numbers of a distinct count, or steps
+    struct detect_slot *slot;
+    struct detect_seen *seen;
+    uint64_t *step_ns;
+    uint64_t crowded_ns; // end of the time in which it is not reported again
+    size_t bytes;
+};
+
+struct detect_rule {
+    const Stockade__V1__DetectionRule *m;
+    const char *file;
+    uint32_t line, index;
+    bool enabled;
+    Stockade__V1__DetectionFunction function;
+    Stockade__V1__DetectionScope per;
+    int by, of; // enum detect_field; -1: none
+    uint64_t threshold, window_ns;
+    uint32_t matches_n; // 1, or those of a sequence
+    struct detect_match match[DETECT_STEPS_MAX];
+    uint32_t exceptions_n;
+    struct detect_parts *exception;
+    uint32_t steps;
+    const char *message;
+    struct detect_table table;
+    uint64_t looked_at, matched, excepted, findings, displaced;
+    uint64_t event; // the last one that was compared
+};
+
+// A rule that may match events of a kind; those with a plain value that is necessary are in the index.
+struct detect_entry {
+    uint32_t rule, field;
+    const char *value;
+    struct detect_entry *next;
+};
+
+struct detect_kind {
+    uint32_t rules_n;
+    uint32_t *rule;  // to compare with each event
+    uint32_t fields; // bits: fields of the index
+    struct detect_entry *slot[DETECT_SLOTS];
+    uint32_t steps;
+};
+
+struct detect {
+    struct arena *arena;
+    uint8_t seed[16], digest[DETECT_DIGEST];
+    uint32_t rules_n, tests_n, trees_n;
+    struct detect_rule *rule;
+    struct detect_kind *kind[DETECT_KINDS]; // NULL: no rules
+    struct yaml *tree[DETECT_FILES_MAX];
+    uint64_t events;
+    struct detect_totals totals;
+};
+
+// detect_event.c
+extern const char *const detect_field_name[DETECT_FIELDS];
+int detect_field_find(const char *name, size_t n); // -1: there is none
+// Sets a field, and those that come from it. NULL or "": the event does not have it.
+void detect_set_text(struct detect_event *ev, enum detect_field field, const char *text);
+void detect_set_number(struct detect_event *ev, enum detect_field field, uint64_t number);
+// "10.0.0.1" or "::1"; IPv4 as ::ffff:10.0.0.1. *v4: it was IPv4. False: not an address.
+bool detect_read_address(const char *text, uint8_t out[16], bool *v4);
+// The finding's sentence. Returns out.
+const char *detect_write(const struct detect_rule *r, const struct detect_event *ev, uint64_t score,
+                         char out[DETECT_TEXT]);
+// Checks the {words} of a message; NULL: it is fine; otherwise the first wrong one.
+const char *detect_wrong_word(const char *message, size_t *n);
+
+// detect_match.c
+bool detect_part_matches(const struct detect_part *p, const struct detect_event *ev);
+bool detect_parts_match(const struct detect_parts *p, const struct detect_event *ev);
+bool detect_matches(const struct detect_match *m, const struct detect_event *ev);
+
+// detect_make.c: a rule of a file, without its table. `node` is its mapping.
+int detect_make_rule(const struct config_reader *file, struct arena *a,
+                     const Stockade__V1__DetectionDocument *doc,
+                     const Stockade__V1__DetectionRule *m, struct yaml_node *node,
+                     struct detect_rule *out);
+struct yaml_node *detect_node(struct yaml_node *n, const char *key);
+
+// detect_index.c
+int detect_index(struct detect *d, struct err *e);
+uint32_t detect_index_hash(uint32_t field, const char *text);
+
+// detect_table.c
+size_t detect_table_size(const struct detect_rule *r, struct detect_table *t);
+int detect_table_make(struct detect_rule *r, struct arena *a);
+void detect_table_clear(struct detect_rule *r);
+// Counts an event that matches (step: of a sequence).
+void detect_table_count(struct detect *d, struct detect_rule *r, uint32_t step,
+                        const struct detect_event *ev, detect_found_fn *found, void *cookie);
+
+// detect_test.c: runs the tests of a rule, alone.
+int detect_test_rule(const struct config_reader *file, struct detect *d, struct detect_rule *r,
+                     struct yaml_node *node, uint64_t *work);
+
+// detect.c: compares an event with one rule.
+void detect_compare(struct detect *d, struct detect_rule *r, const struct detect_event *ev,
+                    detect_found_fn *found, void *cookie);

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// See detect.h: the counts of a rule, in a table of fixed size.
+//
+//   scope (job, sandbox or tenant) --hash--> a place of DETECT_WAYS counts --key--> the count
+//
+// The key is the scope and, with `by`, the value of a field. If the place is full, the least recently used count of the same scope
+// gives way if the scope has more than half of the place, otherwise the least recently used one.
+#include <sodium.h>
+#include <string.h>
+
+#include "arena.h"
+#include "detect_private.h"
+
+size_t
+detect_table_size(const struct detect_rule *r, struct detect_table *t)
+{
+    const Stockade__V1__DetectionAggregate *a = r->m->aggregate;
+    if (r->m->tripwire) {
+        *t = (struct detect_table){.bytes = 0};
+        return 0;
+    }
+    const uint32_t keys = a == NULL || a->keys == 0 ? 256 : a->keys < 16 ? 16 : a->keys;
+    const bool distinct =
+        r->function == STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_DISTINCT;
+    const bool sequence =
+        r->function == STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_SEQUENCE;
+    *t = (struct detect_table){.ways = r->by >= 0 ? DETECT_WAYS_BY : DETECT_WAYS};
+    t->sets = (keys + t->ways - 1) / t->ways;
+    t->more_n = distinct ? (uint32_t)r->threshold : sequence ? r->matches_n : 0;
+    const size_t slots = (size_t)t->sets * t->ways;
+    const size_t each = distinct ? sizeof *t->seen : sequence ? sizeof *t->step_ns : 0;
+    t->bytes = slots * (sizeof *t->slot + t->more_n * each);
+    return t->bytes;
+}
+
+int
+detect_table_make(struct detect_rule *r, struct arena *a)
+{
+    struct detect_table *t = &r->table;
+    const size_t slots = (size_t)t->sets * t->ways;
+    t->slot = arena_alloc(a, slots * sizeof *t->slot);
+    bool fine = t->slot != NULL;
+    if (r->function == STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_DISTINCT) {
+        t->seen = arena_alloc(a, slots * t->more_n * sizeof *t->seen);
+        fine = fine && t->seen != NULL;
+    } else if (t->more_n > 0) {
+        t->step_ns = arena_alloc(a, slots * t->more_n * sizeof *t->step_ns);
+        fine = fine && t->step_ns != NULL;
+    }
+    return fine ? 0 : -1;
+}
+
+void
+detect_table_clear(struct detect_rule *r)
+{
+    struct detect_table *t = &r->table;
+    const size_t slots = (size_t)t->sets * t->ways;
+    memset(t->slot, 0, slots * sizeof *t->slot);
+    if (t->seen != NULL)
+        memset(t->seen, 0, slots * t->more_n * sizeof *t->seen);
+    if (t->step_ns != NULL)
+        memset(t->step_ns, 0, slots * t->more_n * sizeof *t->step_ns);
+    t->crowded_ns = 0;
+}
+
+// ---- keys
+
+static uint64_t
+hash(const struct detect *d, const void *bytes, size_t n)
+{
+    uint64_t h = 0;
+    (void)crypto_shorthash((uint8_t *)&h, bytes, n, d->seed);
+    return h != 0 ? h : 1;
+}
+
+static uint64_t
+scope_of(const struct detect *d, const struct detect_rule *r, const struct detect_event *ev)
+{
+    const char *id = ev->job;
+    if (r->per == STOCKADE__V1__DETECTION_SCOPE__DETECTION_SCOPE_TENANT)
+        id = ev->text[DETECT_TENANT] != NULL ? ev->text[DETECT_TENANT] : "";
+    else if (r->per == STOCKADE__V1__DETECTION_SCOPE__DETECTION_SCOPE_SANDBOX || id[0] == '\0')
+        id = ev->sandbox;
+    return hash(d, id, strlen(id));
+}
+
+// 0: the event does not have the field.
+static uint64_t
+value_of(const struct detect *d, int field, const struct detect_event *ev)
+{
+    if ((ev->has >> field & 1) == 0)
+        return 0;
+    if (field < DETECT_TEXTS)
+        return hash(d, ev->text[field], strlen(ev->text[field]));
+    if (field == DETECT_ADDRESS)
+        return hash(d, ev->address, sizeof ev->address);
+    return hash(d, &ev->number[field - DETECT_TEXTS], sizeof ev->number[0]);
+}
+
+// ---- slots
+
+static bool
+is_live(const struct detect_rule *r, const struct detect_slot *s, uint64_t now_ns)
+{
+    return s->key != 0 && (now_ns < s->last_ns + r->window_ns || now_ns < s->quiet_ns);
+}
+
+static uint32_t
+victim_of(const struct detect_table *t, uint32_t first, uint64_t scope)
+{
+    uint32_t own = 0, oldest = first, oldest_own = first;
+    uint64_t at = UINT64_MAX, at_own = UINT64_MAX;
+    for (uint32_t i = first; i < first + t->ways; i++) {
+        const struct detect_slot *s = &t->slot[i];
+        if (s->key == 0)
+            return i;
+        if (s->last_ns < at) {
+            at = s->last_ns;
+            oldest = i;
+        }
+        if (s->scope != scope)
+            continue;
+        own++;
+        if (s->last_ns < at_own) {
+            at_own = s->last_ns;
+            oldest_own = i;
+        }
+    }
+    return own > t->ways / 2 ? oldest_own : oldest;
+}
+
+static void
+begin_slot(struct detect_table *t, uint32_t i, uint64_t scope, uint64_t key)
+{
+    t->slot[i] = (struct detect_slot){.key = key, .scope = scope};
+    if (t->seen != NULL)
+        memset(&t->seen[(size_t)i * t->more_n], 0, t->more_n * sizeof *t->seen);
+    if (t->step_ns != NULL)
+        memset(&t->step_ns[(size_t)i * t->more_n], 0, t->more_n * sizeof *t->step_ns);
+}
+
+// The number of the key's slot. *displaced: another count that mattered was given up.
+static uint32_t
+slot_of(struct detect_rule *r, uint64_t scope, uint64_t key, uint64_t now_ns, bool *displaced)
+{
+    struct detect_table *t = &r->table;
+    const uint32_t first = (uint32_t)(scope % t->sets) * t->ways;
+    for (uint32_t i = first; i < first + t->ways; i++)
+        if (t->slot[i].key == key && t->slot[i].scope == scope)
+            return i;
+    const uint32_t i = victim_of(t, first, scope);
+    *displaced = is_live(r, &t->slot[i], now_ns);
+    begin_slot(t, i, scope, key);
+    return i;
+}
+
+// ---- counts
+
+static uint64_t
+count(struct detect_rule *r, struct detect_slot *s, uint64_t now_ns, uint64_t n)
+{
+    const uint64_t at = now_ns / (r->window_ns / DETECT_BUCKETS);
+    const uint64_t gone = at > s->at ? at - s->at : 0;
+    uint64_t sum = 0;
+    for (uint64_t i = 1; i <= gone && i <= DETECT_BUCKETS; i++)
+        s->bucket[(s->at + i) % DETECT_BUCKETS] = 0;
+    s->at += gone;
+    uint64_t *last = &s->bucket[s->at % DETECT_BUCKETS];
+    if (__builtin_add_overflow(*last, n, last))
+        *last = UINT64_MAX;
+    for (int i = 0; i < DETECT_BUCKETS; i++)
+        if (__builtin_add_overflow(sum, s->bucket[i], &sum))
+            return UINT64_MAX;
+    return sum;
+}
+
+// The number of different values within the window, this one included; at most the threshold.
+static uint64_t
+count_distinct(struct detect_rule *r, uint32_t slot, uint64_t now_ns, uint64_t value)
+{
+    struct detect_seen *seen = &r->table.seen[(size_t)slot * r->table.more_n];
+    const uint32_t hashed = (uint32_t)(value ^ value >> 32);
+    const uint32_t at = (uint32_t)(now_ns / (r->window_ns / DETECT_BUCKETS)) | 1U << 31;
+    uint32_t mine = UINT32_MAX, oldest = 0;
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < r->table.more_n; i++) {
+        const bool live = seen[i].at != 0 && at - seen[i].at < DETECT_BUCKETS;
+        if (live && seen[i].hash == hashed)
+            mine = i;
+        else if (seen[i].at < seen[oldest].at)
+            oldest = i;
+        n += live;
+    }
+    n += mine == UINT32_MAX;
+    seen[mine != UINT32_MAX ? mine : oldest] = (struct detect_seen){hashed, at};
+    return n < r->threshold ? n : r->threshold;
+}
+
+// Keeps for each step the latest time at which a sequence that has come so far began. True: this was the last step.
+static bool
+advance(struct detect_rule *r, uint32_t slot, uint32_t step, uint64_t now_ns)
+{
+    uint64_t *began = &r->table.step_ns[(size_t)slot * r->table.more_n];
+    if (step == 0) {
+        began[0] = now_ns;
+        return false;
+    }
+    if (began[step - 1] == 0 || now_ns - began[step - 1] > r->window_ns)
+        return false;
+    began[step] = began[step - 1];
+    return step + 1 == r->matches_n;
+}
+
+static uint64_t
+score_of(struct detect *d, struct detect_rule *r, uint32_t slot, uint32_t step,
+         const struct detect_event *ev)
+{
+    struct detect_slot *s = &r->table.slot[slot];
+    switch ((int)r->function) {
+    case STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_DISTINCT:
+        return count_distinct(r, slot, ev->now_ns, value_of(d, r->of, ev));
+    case STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_SUM:
+        return count(r, s, ev->now_ns, ev->number[r->of - DETECT_TEXTS]);
+    case STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_SEQUENCE:
+        return advance(r, slot, step, ev->now_ns) ? r->threshold : 0;
+    default:
+        return count(r, s, ev->now_ns, 1);
+    }
+}
+
+static void
+report(struct detect_rule *r, enum detect_why why, uint64_t score, const char *text,
+       detect_found_fn *found, void *cookie)
+{
+    const struct detect_finding f = {r->index, r->m, why, score, r->threshold, text};
+    r->findings += why != DETECT_REPEATED;
+    found(cookie, &f);
+}
+
+static void
+report_crowded(struct detect *d, struct detect_rule *r, uint64_t now_ns, detect_found_fn *found,
+               void *cookie)
+{
+    r->displaced++;
+    d->totals.displaced++;
+    if (now_ns < r->table.crowded_ns)
+        return;
+    r->table.crowded_ns = now_ns + r->window_ns;
+    report(
+        r, DETECT_CROWDED, r->displaced,
+        "the rule had to give up counts, because there are too many at a time: what they counted "
+        "may be missing",
+        found, cookie);
+}
+
+void
+detect_table_count(struct detect *d, struct detect_rule *r, uint32_t step,
+                   const struct detect_event *ev, detect_found_fn *found, void *cookie)
+{
+    char text[DETECT_TEXT];
+    bool displaced = false;
+    if (r->of >= 0 && (ev->has >> r->of & 1) == 0)
+        return;
+    const uint64_t scope = scope_of(d, r, ev);
+    uint64_t key = r->by >= 0 ? scope ^ value_of(d, r->by, ev) * 0x9e3779b97f4a7c15ULL : scope;
+    key = key != 0 ? key : 1;
+    const uint32_t i = slot_of(r, scope, key, ev->now_ns, &displaced);
+    struct detect_slot *s = &r->table.slot[i];
+    const uint64_t score = score_of(d, r, i, step, ev);
+    s->last_ns = ev->now_ns;
+    if (displaced)
+        report_crowded(d, r, ev->now_ns, found, cookie);
+    if (score < r->threshold)
+        return;
+    const bool is_new = ev->now_ns >= s->quiet_ns;
+    if (is_new)
+        s->quiet_ns = ev->now_ns + r->window_ns;
+    report(r, is_new ? DETECT_FOUND : DETECT_REPEATED, score,
+           is_new ? detect_write(r, ev, score, text) : "", found, cookie);
+}

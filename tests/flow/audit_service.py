@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""AuditService: what a tenant sees of the log, what an operator sees, following it, and a job's proof."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+from broker import Broker
+from runner import check, run_cases, until
+
+CONFIG = """
+audit: {checkpoint_records: 8, checkpoint_interval: 300ms, rotate: 64K}
+"""
+
+
+def lines(r):
+    check(r.returncode == 0, r.stderr)
+    return [json.loads(line) for line in r.stdout.splitlines()]
+
+
+def tail(b, *argv, stranger=False):
+    return lines((b.stranger if stranger else b.cli)("audit", "tail", *argv))
+
+
+def tenant_of(m):
+    return m.get("call", m.get("job", {})).get("tenant")
+
+
+def wrong_requests_are_refused(b):
+    for argv, words in ((("audit", "tail", "--tenant", "*"), b"only its own"),
+                        (("audit", "tail", "--tenant", "uid:0"), b"only its own"),
+                        (("audit", "tail", "FILE"), b"no files"),
+                        (("audit", "export", "--follow", "x"), b"need the action tail"),
+                        (("inspect", "--proof", "0" * 32), b"")):
+        r = b.stranger(*argv)
+        check(r.returncode != 0 and words in r.stderr, f"{argv} {r.stderr}")
+
+
+def a_tenant_sees_its_own_records_alone(b):
+    check(b.cli("create", "--name", "secret-of-root").returncode == 0, "created")
+    check(b.cli("rm", "secret-of-root").returncode == 0, "removed")
+    check(b.stranger("create", "--name", "of-a-stranger").returncode == 0, "created")
+    check(b.stranger("rm", "of-a-stranger").returncode == 0, "removed")
+    until(lambda: "of-a-stranger" in json.dumps(tail(b, stranger=True)), "its own are there", 10)
+    seen = tail(b, stranger=True)
+    check({tenant_of(m) for m in seen} == {"uid:54321"}, seen)
+    check("secret-of-root" not in json.dumps(seen), "and no others")
+
+
+def an_operator_sees_all_and_what_belongs_to_nobody(b):
+    b.reload(CONFIG + "quotas: {queue: 70}\n")
+    until(lambda: any("change" in m for m in tail(b, "--tenant", "*")), "the change is there", 10)
+    seen = tail(b, "--tenant", "*")
+    check(all(m["sequence"] for m in seen) and sorted(m["sequence"] for m in seen) == [m["sequence"] for m in seen], seen)
+    check(not any("checkpoint" in m for m in seen), "no checkpoints")
+    check(all("change" not in m for m in tail(b)), "root's own records are its calls and jobs")
+
+
+def a_follower_gets_each_record_once_also_over_files_and_a_restart(b):
+    f = b.popen("audit", "tail", "--follow", "--tenant", "*", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    got = []
+
+    def read():
+        got.extend(json.loads(line) for line in f.stdout)
+    thread = threading.Thread(target=read)
+    thread.start()
+    until(lambda: got, "the last records come", 20)
+    stop = threading.Event()
+
+    def busy():
+        while not stop.is_set():
+            b.cli("ls")
+    threads = [threading.Thread(target=busy) for _ in range(2)]
+    for t in threads:
+        t.start()
+    until(lambda: len(got) > 300, lambda: f"300 records come: {len(got)}", 120)
+    stop.set()
+    for t in threads:
+        t.join()
+    b.stop()
+    b.start()
+    until(lambda: any("start" in m for m in got), "it goes on after a restart", 30)
+    check(b.cli("create", "--name", "after-the-restart").returncode == 0, "created")
+    until(lambda: "after-the-restart" in json.dumps(got[-20:]), "and sees what is new", 20)
+    f.send_signal(signal.SIGINT)
+    f.wait(30)
+    thread.join()
+    numbers = [m["sequence"] for m in got]
+    check(numbers == sorted(set(numbers)), "each once, in order")
+    there = [m["sequence"] for m in lines(b.cli("audit", "export", f"{b.state}/audit")) if "checkpoint" not in m]
+    check(numbers == [n for n in there if numbers[0] <= n <= numbers[-1]], "and none is missing")
+    check(b.cli("rm", "after-the-restart").returncode == 0, "removed")
+
+
+def a_job_is_proved_by_the_broker_and_checked_without_it(b):
+    r = b.stranger("run", "-o", "json", "sh", "-c", "exit 3")
+    process = json.loads(r.stdout)["process_id"]
+    proofs = []
+
+    def there():
+        proofs[:] = [b.stranger("inspect", "--proof", process)]
+        return proofs[0].returncode == 0
+    until(there, lambda: f"the proof comes: {proofs[0].stderr}", 20)
+    path = f"{b.folder}/proof"
+    with open(path, "wb") as f:
+        f.write(proofs[0].stdout)
+    key = f"{b.state}/audit/audit.pub"
+    r = b.cli("audit", "verify", "--public-key", key, "--proof", path)
+    check(r.returncode == 0, r.stderr)
+    shown = json.loads(r.stdout)
+    check(shown["record"]["job"]["process_id"] == process and shown["record"]["job"]["exit_code"] == 3, shown)
+    check(shown["job"]["process"]["process_id" if "process_id" in shown["job"]["process"] else "id"] == process, shown)
+    r = b.cli("audit", "verify", "--public-key", "ab" * 32, "--proof", path)
+    check(r.returncode != 0, "another key refuses it")
+    r = b.cli("run", "-o", "json", "true")
+    other = json.loads(r.stdout)["process_id"]
+    r = b.stranger("inspect", "--proof", other)
+    check(r.returncode != 0, "the job of another tenant is not there")
+    return process
+
+
+def an_old_job_is_found_in_an_older_file(b):
+    process = a_job_is_proved_by_the_broker_and_checked_without_it(b)
+    files = len(os.listdir(f"{b.state}/audit"))
+    stop = threading.Event()
+
+    def busy():
+        while not stop.is_set():
+            b.cli("ls")
+    threads = [threading.Thread(target=busy) for _ in range(2)]
+    for t in threads:
+        t.start()
+    until(lambda: len(os.listdir(f"{b.state}/audit")) >= files + 2, "two files more", 120)
+    stop.set()
+    for t in threads:
+        t.join()
+    r = b.stranger("inspect", "--proof", process)
+    check(r.returncode == 0, r.stderr)
+
+
+def main():
+    with Broker(config=CONFIG) as b:
+        sys.exit(run_cases([wrong_requests_are_refused,
+                            a_tenant_sees_its_own_records_alone,
+                            an_operator_sees_all_and_what_belongs_to_nobody,
+                            a_job_is_proved_by_the_broker_and_checked_without_it,
+                            an_old_job_is_found_in_an_older_file,
+                            a_follower_gets_each_record_once_also_over_files_and_a_restart], lambda case: case(b)))
+
+
+main()

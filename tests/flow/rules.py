@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Detection rules through the real binaries: wrong files, reloads that are whole or nothing, findings, each response, dry runs."""
+
+import atexit
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from broker import Broker, binary
+from runner import Skipped, check, run_cases, until
+from slowness import scaled
+
+CONFIG = """
+pool: 2
+rules_files: [%s]
+templates:
+  - {name: default}
+  - {name: wide, pool: 0, network_max: {mode: allowlist, outbound: [192.0.2.0/24]}}
+"""
+RULES = """
+rules:
+  - id: marked-1
+    severity: notice
+    tags: [T1059]
+    match: {kinds: [exec], all: [{executable: {exact: [/usr/bin/true]}}]}
+    aggregate: {threshold: 3, window: 1m}
+    message: "{count} times {executable} in {template}"
+    tests:
+      - {name: three, events: [{kind: exec, executable: /usr/bin/true, times: 3}], findings: [{event: 3}]}
+  - id: flood
+    severity: info
+    response: log
+    match: {kinds: [exec], all: [{arguments: {prefix: ["/usr/bin/printf "]}}]}
+    aggregate: {threshold: 100, by: arguments}
+    message: "never"
+  - id: kill-it
+    severity: critical
+    response: kill
+    match: {kinds: [exec], all: [{arguments: {glob: ["*kill-me*"]}}]}
+    message: "it asked for it"
+  - id: pause-it
+    severity: warning
+    response: pause
+    match: {kinds: [exec], all: [{arguments: {glob: ["*pause-me*"]}}]}
+    message: "it asked for it"
+  - id: throttle-it
+    severity: warning
+    response: throttle
+    match: {kinds: [exec], all: [{arguments: {glob: ["*throttle-me*"]}}]}
+    message: "it asked for it"
+  - id: deny-it
+    severity: warning
+    response: deny_network
+    match: {kinds: [exec], all: [{arguments: {glob: ["*deny-me*"]}}]}
+    message: "it asked for it"
+  - id: order
+    severity: warning
+    aggregate:
+      function: sequence
+      window: 1m
+      steps:
+        - {kinds: [exec], all: [{executable: {exact: [/usr/bin/id]}}]}
+        - {kinds: [exec], all: [{executable: {exact: [/usr/bin/uname]}}]}
+    message: "{executable} after id"
+"""
+LATER = """
+rules:
+  - {id: later, severity: info, message: "{executable}", match: {kinds: [exec], all: [{executable: {exact: [/usr/bin/env]}}]}}
+"""
+
+FOLDER = tempfile.mkdtemp()
+atexit.register(shutil.rmtree, FOLDER)
+os.chmod(FOLDER, 0o755)
+PATH = FOLDER + "/r.yaml"
+
+
+def write(text, path=PATH):
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+    os.chmod(path, 0o644)
+
+
+def offline(*args):
+    return subprocess.run([binary("stockade"), "rules", *args], capture_output=True, text=True, check=False, timeout=scaled(60))
+
+
+def findings(b, *args):
+    code, all_ = b.json("anomalies", *args)
+    check(code == 0, f"anomalies: {code} {all_}")
+    return all_
+
+
+def create(b, *args):
+    r = b.cli("create", *args)
+    check(r.returncode == 0, r.stderr)
+    return r.stdout.decode().strip()
+
+
+def run(b, box, script):
+    return b.cli("exec", "-n", box, "--", "/bin/sh", "-c", script)
+
+
+def box_of(b, box):
+    code, one = b.json("get", box)
+    check(code == 0, one)
+    return one
+
+
+def wrong_files_say_where(b):
+    bad = FOLDER + "/bad"
+    for text, says in (("rules: [{id: r}]", ":1:9: "), ("rules: {}", "must be a list"), ("rulez: []", "did you mean rules?"),
+                       (RULES.replace("times: 3}", "times: 2}"), "finding 1 of 1 did not come"),
+                       ("rules:\n  - {id: r, severity: info, message: '{x}', match: {kinds: [exec]}}", ":2:"), ("\t", ":1:"),
+                       ("&a [*a]", ":1:"), ("\0", "bad"), ("{" * 100, "bad"), ("- " * 50000, "bad")):
+        write(text, bad)
+        for action in (("check", bad), ("ls", bad), ("show", "r", bad), ("test", bad)):
+            r = offline(*action)
+            check(r.returncode == 1 and says in r.stderr and r.stdout == "", f"{text[:60]!r} {action}: {r.returncode} {r.stderr}")
+    os.remove(bad)
+    check("No such file" in offline("check", bad).stderr, "it is not there")
+    check(offline("check").returncode == 2 and offline("mend", PATH).returncode == 2, "the line is wrong")
+    check("no rule nothing" in offline("show", "nothing", PATH).stderr, "there is no such rule")
+
+
+def files_are_checked_and_shown_without_a_broker(b):
+    check("7 rules, 1 tests passed" in offline("check", FOLDER).stdout, offline("check", FOLDER).stdout)
+    all_ = json.loads(offline("ls", "-o", "json", PATH).stdout)
+    check([r["id"] for r in all_][:2] == ["marked-1", "flood"] and all_[0]["tags"] == ["T1059"], all_)
+    shown = offline("show", "marked-1", PATH).stdout
+    check("threshold    3 within 1m" in shown and "decided by   broker" in shown and "comparisons" in shown, shown)
+    check("passed  marked-1: three" in offline("test", PATH).stdout, offline("test", PATH).stdout)
+
+
+def a_rule_finds_and_finds_again_in_each_job(b):
+    box = create(b)
+    for _ in range(2):
+        run(b, box, "/usr/bin/true; /usr/bin/true; /usr/bin/true; /usr/bin/true; sleep 0.2")
+    mine = until(lambda: len(all_ := findings(b, "--sandbox", box, "--rule", "marked-1")) > 1 and all_, "two findings")
+    check(len(mine) == 2 and mine[0]["text"] == "3 times /usr/bin/true in default", mine)
+    check(mine[0]["process_id"] != mine[1]["process_id"] != "" and mine[0]["score"] == 3, mine)
+    text = b.cli("metrics", "--prometheus").stdout.decode()
+    check('stockade_findings_total{rule="written"}' in text, "they are counted")
+    check(float(text.split("\nstockade_rule_comparisons_total ")[1].split()[0]) >= 8, "so is the work")
+    b.cli("rm", box)
+
+
+def a_sequence_needs_its_order(b):
+    box = create(b)
+    run(b, box, "/usr/bin/uname; /usr/bin/id; sleep 0.2")
+    run(b, box, "/usr/bin/id; /usr/bin/uname; sleep 0.2")
+    mine = until(lambda: findings(b, "--sandbox", box, "--rule", "order"), "the second job")
+    check(len(mine) == 1 and mine[0]["text"] == "/usr/bin/uname after id", mine)
+    b.cli("rm", box)
+
+
+def a_flood_of_keys_is_a_finding(b):
+    box = create(b)
+    run(b, box, "for i in $(seq 200); do /usr/bin/printf $i; done; sleep 0.2")
+    mine = until(lambda: findings(b, "--sandbox", box, "--rule", "flood"), "too many keys")
+    check(len(mine) == 1 and "too many" in mine[0]["text"] and mine[0]["response"] == "log", mine)
+    b.cli("rm", box)
+
+
+def each_response_follows(b):
+    box = create(b)
+    cpu = box_of(b, box)["limits"]["cpu_millis"]
+    run(b, box, "/usr/bin/true throttle-me; sleep 0.2")
+    until(lambda: box_of(b, box)["limits"]["cpu_millis"] < cpu, "it is throttled")
+    b.popen("exec", "-n", box, "--", "/bin/sh", "-c", "/usr/bin/true pause-me; sleep 100")
+    until(lambda: box_of(b, box)["state"] == "PAUSED", "it is paused")
+    b.cli("rm", box)
+    box = create(b)
+    b.popen("exec", "-n", box, "--", "/bin/sh", "-c", "/usr/bin/true kill-me; sleep 100")
+    until(lambda: b.cli("get", box).returncode != 0, "it is removed")
+    check("kill-it" in b.log(), "the log says why")
+
+
+def a_network_can_be_denied(b):
+    r = b.cli("create", "--template", "wide", "--allow", "192.0.2.1:80")
+    if r.returncode != 0:
+        raise Skipped(f"no network for sandboxes: {r.stderr}")
+    box = r.stdout.decode().strip()
+    check(b.json("network", box)[1]["mode"] != "none", "it has a network")
+    run(b, box, "/usr/bin/true deny-me; sleep 0.2")
+    until(lambda: b.json("network", box)[1]["mode"] == "none", "it has none")
+    b.cli("rm", box)
+
+
+def a_dry_run_finds_what_happened(b):
+    write(LATER.replace("later", "dry"), FOLDER + "/dry")
+    box = create(b)
+    run(b, box, "/usr/bin/env true; sleep 0.2")
+    code, out = b.json("rules", "test", "--kept", FOLDER + "/dry")
+    check(code == 0 and any(f["sandbox_id"] == box and f["text"] == "/usr/bin/env" for f in out["findings"]), out)
+    check(not findings(b, "--sandbox", box), "nothing happened")
+    check(out["rules"][0]["matched"] >= 1 and out["events"] > 10, out)
+    b.cli("rm", box)
+    os.remove(FOLDER + "/dry")
+
+
+def a_reload_is_whole_or_nothing(b):
+    box = create(b)
+    write(LATER + "  - {id: broken}\n")
+    new = b.reload()
+    check("reload-refused: the old configuration stays: " in new and f"{PATH}:4:5: " in new, new)
+    run(b, box, "/usr/bin/id; /usr/bin/uname; /usr/bin/env true; sleep 0.2")
+    until(lambda: findings(b, "--sandbox", box, "--rule", "order"), "the old rules are in force")
+    write(LATER)
+    check("rules" in b.reload(), "it says what changed")
+    run(b, box, "/usr/bin/id; /usr/bin/uname; /usr/bin/env true; sleep 0.2")
+    until(lambda: findings(b, "--sandbox", box, "--rule", "later"), "the new rules are in force")
+    check(len(findings(b, "--sandbox", box)) == 2, findings(b, "--sandbox", box))
+    write(LATER.replace("severity: info,", "severity: info, disabled: true,"))
+    b.reload()
+    run(b, box, "/usr/bin/env true; sleep 0.2")
+    check(len(findings(b, "--sandbox", box)) == 2, "a disabled rule finds nothing")
+    b.cli("rm", box)
+
+
+def a_tripwire_is_tuned_and_switched_off(b):
+    def severities():
+        box = create(b)
+        run(b, box, "cat /etc/shadow; sleep 0.2")
+        try:
+            until(lambda: findings(b, "--sandbox", box), "a finding", 2)
+        except AssertionError:
+            pass
+        mine = findings(b, "--sandbox", box, "--rule", "sensitive-path")
+        b.cli("rm", box)
+        return [f["severity"] for f in mine]
+
+    write("rules: []")
+    b.reload()
+    if severities() != ["warning"]:
+        raise Skipped("the programs for telemetry cannot be loaded here")
+    write("rules: [{id: sensitive-path, tripwire: true, severity: critical}]")
+    check("anomalies.rules.sensitive-path" in b.reload(), "it says what changed")
+    check(severities() == ["critical"], "its severity is another one")
+    write("rules: [{id: sensitive-path, tripwire: true, severity: critical, disabled: true}]")
+    b.reload()
+    check(severities() == [], "it is switched off")
+    write("rules: [{id: nothing, tripwire: true, severity: critical}]")
+    check("there is no tripwire nothing" in b.reload(), "there is no such tripwire")
+    write("rules: []")
+    b.reload()
+    check(severities() == ["warning"], "it is as before")
+
+
+def the_broker_does_not_start_with_wrong_rules(b):
+    write("rules: [{id: broken}]")
+    b.stop()
+    r = subprocess.run([binary("stockaded"), "--config", f"{b.folder}/stockaded.yaml", "--check-config"], capture_output=True, text=True, check=False)
+    check(r.returncode != 0 and f"{PATH}:1:9: " in r.stdout + r.stderr, r)
+
+
+if __name__ == "__main__":
+    write(RULES)
+    with Broker(config=CONFIG % PATH) as broker:
+        sys.exit(run_cases([wrong_files_say_where, files_are_checked_and_shown_without_a_broker,
+                            a_rule_finds_and_finds_again_in_each_job, a_sequence_needs_its_order, a_flood_of_keys_is_a_finding,
+                            each_response_follows, a_network_can_be_denied, a_dry_run_finds_what_happened,
+                            a_reload_is_whole_or_nothing, a_tripwire_is_tuned_and_switched_off,
+                            the_broker_does_not_start_with_wrong_rules], lambda case: case(broker)))
