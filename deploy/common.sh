@@ -34,8 +34,8 @@ quietly() {
     return "$status"
 }
 
-# Runs ctest with a JUnit file. Up to six tests, a fiftieth of them, that failed beside others run once more, alone: `tests/summary` names each
-# that passes then. More are no accident, nor is what a sanitizer or the fuzzer reports.
+# Runs ctest with a JUnit file. Up to three tests that failed beside others run once more, alone: `tests/summary` names each
+# that passes then. More than three are no accident, nor is what a sanitizer or the fuzzer reports.
 ctest_to() { # FILE CTEST-ARGUMENT...
     local file=$1 again=${1%.xml}-again.xml status=0 failures
     shift
@@ -43,7 +43,7 @@ ctest_to() { # FILE CTEST-ARGUMENT...
     rm -f "$file" "$again"
     ctest --output-junit "$file" --test-output-size-passed 4000000 --test-output-size-failed 4000000 "$@" || status=$?
     failures=$(grep -c '<testcase [^>]*status="fail"' "$file") || true
-    if [ "$status" = 0 ] || [ "${failures:-0}" -lt 1 ] || [ "$failures" -gt 6 ] ||
+    if [ "$status" = 0 ] || [ "${failures:-0}" -lt 1 ] || [ "$failures" -gt 3 ] ||
         grep -qE '(ERROR|WARNING): [A-Za-z]*Sanitizer|ERROR: libFuzzer|runtime error: ' "$file"; then
         return "$status"
     fi

@@ -27,7 +27,7 @@ templates:
     limits: {disk: 256M, inodes: 60000, memory: 512M}
 """
 STATES = 1000
-SLEEPS = int(os.environ.get("STOCKADE_SLEEPS", "60"))  # more than DEPTH
+SLEEPS = int(os.environ.get("STOCKADE_SLEEPS", "200"))  # more than DEPTH
 DEPTH = 47  # spawner/tree_layers.h
 
 # Everything that a job can see of its files, but the numbers of inodes and links: names of one file are listed. A name that was replaced
