@@ -63,6 +63,7 @@ from stockade.keys_of import KeyInfo, NewKey, NewToken, SigningKey, SigningKeys
 from stockade.limits import Limits, Seconds, Size
 from stockade.live import Checkpoint
 from stockade.network import Network, Ports
+from stockade.oneshot import run, start
 from stockade.policies_of import (
     DestinationSet,
     PolicyDecision,
@@ -86,7 +87,7 @@ from stockade.requests import (
     VolumeInfo,
 )
 from stockade.result import Bill, Figure, LimitHit, Outcome, Result, Scope, Source
-from stockade.sandbox import Sandbox, run, start
+from stockade.sandbox import Sandbox
 from stockade.stubs import Schema, Stub
 from stockade.telemetry import EventStream
 from stockade.tls import TLS

@@ -169,7 +169,7 @@ def _narrowed(
     for name in caveats:
         if name not in known:
             raise TypeError(f"{name}: no such caveat; they are {', '.join(known)}")
-    tokens.add_caveats(request, **caveats)
+    tokens.add_caveats(request, caveats)
 
 
 async def mint(

@@ -198,54 +198,28 @@ def _caveats(
             setattr(block.caveats.add(), name, number)
 
 
+_WORDS = ("scopes", "methods", "sandboxes", "templates", "network", "audience")
+
 #: The arguments of ``attenuate`` that any block may have.
-CAVEATS = (
-    "methods",
-    "sandboxes",
-    "templates",
-    "network",
-    "audience",
-    "tools",
-    "limits",
-    "uses",
-    "not_before",
-    "expires",
-)
+CAVEATS = (*_WORDS[1:], "tools", "limits", "uses", "not_before", "expires")
 
 
-def add_caveats(
-    block: Any,
-    *,
-    scopes: Optional[Sequence[str]] = None,
-    methods: Optional[Sequence[str]] = None,
-    sandboxes: Optional[Sequence[str]] = None,
-    templates: Optional[Sequence[str]] = None,
-    network: Optional[Sequence[str]] = None,
-    audience: Optional[Sequence[str]] = None,
-    tools: Optional[Sequence[Tool]] = None,
-    limits: Optional[Mapping[str, int]] = None,
-    uses: Optional[int] = None,
-    not_before: Optional[float] = None,
-    expires: Optional[float] = None,
-) -> None:
+def add_caveats(block: Any, given: Mapping[str, Any]) -> None:
     """Add the caveats of ``attenuate`` to a message that has a list of them."""
-    lists = {
-        "scopes": scopes,
-        "methods": methods,
-        "sandboxes": sandboxes,
-        "templates": templates,
-        "network": network,
-        "audience": audience,
-    }
+    lists = {name: given.get(name) for name in _WORDS}
     for name, texts in lists.items():
         if isinstance(texts, str):
             raise TypeError(f"{name}={texts!r}: expected a list")
     numbers = {
-        "uses": uses,
-        "not_before_ms": None if not_before is None else int(not_before * 1000),
-        "expires_ms": None if expires is None else int(expires * 1000),
+        "uses": given.get("uses"),
+        "not_before_ms": _ms(given.get("not_before")),
+        "expires_ms": _ms(given.get("expires")),
     }
-    _caveats(block, lists, numbers, tools, limits)
+    _caveats(block, lists, numbers, given.get("tools"), given.get("limits"))
+
+
+def _ms(seconds: Optional[float]) -> Optional[int]:
+    return None if seconds is None else int(seconds * 1000)
 
 
 def time_of(seconds: float) -> datetime.datetime:
@@ -288,20 +262,20 @@ def attenuate(
     if len(parsed.proof) != 32:
         raise TokenError("TOKEN_SEALED", "it is sealed: nobody can narrow it")
     block = token_pb2.TokenBlock()
-    add_caveats(
-        block,
-        scopes=scopes,
-        methods=methods,
-        sandboxes=sandboxes,
-        templates=templates,
-        network=network,
-        audience=audience,
-        tools=tools,
-        limits=limits,
-        uses=uses,
-        not_before=not_before,
-        expires=expires,
-    )
+    given = {
+        "scopes": scopes,
+        "methods": methods,
+        "sandboxes": sandboxes,
+        "templates": templates,
+        "network": network,
+        "audience": audience,
+        "tools": tools,
+        "limits": limits,
+        "uses": uses,
+        "not_before": not_before,
+        "expires": expires,
+    }
+    add_caveats(block, given)
     return _append(parsed, block, parsed.proof, secrets.token_bytes(32))
 
 

@@ -15,9 +15,10 @@ from stockade.aio.client import Client, MessageStream, default_client, info
 from stockade.aio.context import Context, run_code
 from stockade.aio.forward import Forward
 from stockade.aio.keys import ApiKeys, Tokens
+from stockade.aio.oneshot import run, start
 from stockade.aio.policy import Policy
 from stockade.aio.process import Process
-from stockade.aio.sandbox import Sandbox, run, start
+from stockade.aio.sandbox import Sandbox
 from stockade.aio.telemetry import EventStream
 from stockade.aio.transaction import Transaction
 from stockade.aio.volumes import Volume
