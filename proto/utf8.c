@@ -2,8 +2,6 @@
 // See utf8.h.
 #include "utf8.h"
 
-#include <stdbool.h>
-
 static bool
 is_continuation(uint8_t byte)
 {
@@ -40,6 +38,18 @@ utf8_decode(const void *bytes, size_t n, uint32_t *code)
     if (code != NULL)
         *code = c;
     return length;
+}
+
+bool
+utf8_is_text(const void *bytes, size_t n)
+{
+    const uint8_t *p = bytes;
+    for (size_t i = 0, one = 0; i < n; i += one) {
+        one = utf8_decode(p + i, n - i, NULL);
+        if (one == 0 || p[i] == '\0')
+            return false;
+    }
+    return true;
 }
 
 size_t

@@ -1,25 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // See policies.h: files and folders of policies, read as the broker reads them.
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "policies.h"
 #include "proto/auto.h"
 #include "proto/utf8.h"
+#include "proto/yaml_files.h"
 #include "proto/yaml_tree.h"
-
-enum { PATH_BYTES = 1024 };
 
 struct packing {
     struct arena *a;
     Stockade__V1__PolicyFiles *to;
-    struct err *e;
 };
 
 static ssize_t
@@ -37,17 +33,6 @@ read_all(int fd, char *to, size_t room)
         n += (size_t)got;
     }
     return (ssize_t)n;
-}
-
-static bool
-is_text(const char *text, size_t n)
-{
-    for (size_t i = 0, one = 0; i < n; i += one) {
-        one = utf8_decode(text + i, n - i, NULL);
-        if (one == 0 || text[i] == '\0')
-            return false;
-    }
-    return true;
 }
 
 // A configuration has templates, and a file of policies has none.
@@ -68,85 +53,47 @@ is_configuration(const char *name, const char *text, size_t n)
 }
 
 static int
-add_file(struct packing *p, const char *path)
+add_file(void *packing, const char *path, struct err *e)
 {
+    struct packing *p = packing;
     char *auto_free text = calloc(1, POLICY_FILE_MAX + 2);
     const bool from_stdin = strcmp(path, "-") == 0;
     int auto_close fd =
         from_stdin ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0) : open(path, O_RDONLY | O_CLOEXEC);
     if (text == NULL)
-        return err_sys(p->e, ENOMEM, "read %s", path);
+        return err_sys(e, ENOMEM, "read %s", path);
     const ssize_t n = fd >= 0 ? read_all(fd, text, POLICY_FILE_MAX + 1) : -errno;
     if (n < 0)
         // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): auto_free
-        return err_sys(p->e, (int)-n, "read %s", path);
+        return err_sys(e, (int)-n, "read %s", path);
     if (n > POLICY_FILE_MAX)
-        return err_set(p->e, ERR_INVALID_ARGUMENT, "%s: larger than %d bytes", path,
-                       POLICY_FILE_MAX);
-    if (!is_text(text, (size_t)n))
-        return err_set(p->e, ERR_INVALID_ARGUMENT, "%s: not UTF-8", path);
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: larger than %d bytes", path, POLICY_FILE_MAX);
+    if (!utf8_is_text(text, (size_t)n))
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: not UTF-8", path);
     if (p->to->n_files == POLICY_FILES_MAX)
-        return err_set(p->e, ERR_INVALID_ARGUMENT, "%s: more than %d files of policies", path,
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: more than %d files of policies", path,
                        POLICY_FILES_MAX);
-    Stockade__V1__PolicyFile *to = arena_alloc(p->a, sizeof *to);
+    const bool configuration = is_configuration(path, text, (size_t)n);
+    Stockade__V1__PolicyFile *to = policy_file(p->a, path, text, (size_t)n, configuration);
     if (to == NULL)
-        return err_sys(p->e, ENOMEM, "read %s", path);
-    stockade__v1__policy_file__init(to);
-    to->name = arena_copy(p->a, path, strlen(path));
-    to->text = arena_copy(p->a, text, (size_t)n);
-    to->configuration = is_configuration(path, text, (size_t)n);
-    if (to->name == NULL || to->text == NULL)
-        return err_sys(p->e, ENOMEM, "read %s", path);
+        return err_sys(e, ENOMEM, "read %s", path);
     p->to->files[p->to->n_files++] = to;
     return 0;
-}
-
-static int
-is_policy(const struct dirent *d)
-{
-    static const char ending[] = ".yaml";
-    const size_t n = strlen(d->d_name);
-    return d->d_name[0] != '.' && n > sizeof ending - 1 &&
-           strcmp(d->d_name + n - (sizeof ending - 1), ending) == 0;
-}
-
-static int
-by_name(const struct dirent **a, const struct dirent **b)
-{
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
-
-static int
-add_folder(struct packing *p, const char *path)
-{
-    struct dirent **names = NULL;
-    const int n = scandir(path, &names, is_policy, by_name);
-    int r = n < 0 ? err_sys(p->e, errno, "read %s", path) : 0;
-    for (int i = 0; i < n; i++) {
-        char file[PATH_BYTES + 256];
-        (void)snprintf(file, sizeof file, "%s/%s", path, names[i]->d_name);
-        if (r == 0)
-            r = add_file(p, file);
-        free(names[i]);
-    }
-    free(names);
-    return r;
 }
 
 int
 policies_files(const char *const *paths, int n, struct arena *a, Stockade__V1__PolicyFiles *out,
                struct err *e)
 {
-    struct packing p = {a, out, e};
-    struct stat st;
+    struct packing p = {a, out};
     int r = 0;
     *out = (Stockade__V1__PolicyFiles)STOCKADE__V1__POLICY_FILES__INIT;
     out->files = arena_alloc(a, POLICY_FILES_MAX * sizeof(void *));
     if (out->files == NULL)
         return err_sys(e, ENOMEM, "read policies");
     for (int i = 0; i < n && r == 0; i++) {
-        const bool folder = stat(paths[i], &st) == 0 && S_ISDIR(st.st_mode);
-        r = folder ? add_folder(&p, paths[i]) : add_file(&p, paths[i]);
+        const bool from_stdin = strcmp(paths[i], "-") == 0;
+        r = from_stdin ? add_file(&p, paths[i], e) : yaml_files(paths[i], add_file, &p, e);
     }
     return r;
 }

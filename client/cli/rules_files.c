@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // See rules.h: files and folders of rules.
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "proto/config_read.h"
 #include "proto/validate.h"
+#include "proto/yaml_files.h"
 #include "cli.h"
 #include "rules.h"
-
-enum { NAME_MAX_BYTES = 4096 };
 
 struct files {
     struct detect_file file[DETECT_FILES_MAX];
@@ -20,8 +17,9 @@ struct files {
 };
 
 static int
-add_file(struct files *f, const char *path, struct err *e)
+add_file(void *files, const char *path, struct err *e)
 {
+    struct files *f = files;
     char *bytes = NULL;
     size_t n = 0;
     if (f->n == DETECT_FILES_MAX)
@@ -37,47 +35,6 @@ add_file(struct files *f, const char *path, struct err *e)
     return 0;
 }
 
-static int
-is_yaml(const struct dirent *d)
-{
-    static const char ending[] = ".yaml";
-    const size_t n = strlen(d->d_name);
-    return d->d_name[0] != '.' && n > sizeof ending - 1 &&
-           strcmp(d->d_name + n - (sizeof ending - 1), ending) == 0;
-}
-
-static int
-by_name(const struct dirent **a, const struct dirent **b)
-{
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
-
-static int
-add_folder(struct files *f, const char *path, struct err *e)
-{
-    struct dirent **all = NULL;
-    const int n = scandir(path, &all, is_yaml, by_name);
-    int r = n < 0 ? err_sys(e, errno, "read %s", path) : 0;
-    for (int i = 0; i < n; i++) {
-        char file[NAME_MAX_BYTES + 256];
-        (void)snprintf(file, sizeof file, "%s/%s", path, all[i]->d_name);
-        if (r == 0)
-            r = add_file(f, file, e);
-        free(all[i]);
-    }
-    free((void *)all);
-    return r;
-}
-
-static int
-add_path(struct files *f, const char *path, struct err *e)
-{
-    struct stat st;
-    if (stat(path, &st) < 0)
-        return err_sys(e, errno, "read %s", path);
-    return S_ISDIR(st.st_mode) ? add_folder(f, path, e) : add_file(f, path, e);
-}
-
 struct detect *
 rules_read(const struct ruling *r, int *code)
 {
@@ -87,7 +44,7 @@ rules_read(const struct ruling *r, int *code)
     struct err e = {.code = ERR_OK};
     int rc = validate_init(&e);
     for (int i = 0; i < r->paths_n && rc == 0; i++)
-        rc = add_path(&f, r->paths[i], &e);
+        rc = yaml_files(r->paths[i], add_file, &f, &e);
     if (rc == 0)
         rc = detect_read(f.file, f.n, &detect_bounds_host, seed, &d, &e);
     for (size_t i = 0; i < f.n; i++) {

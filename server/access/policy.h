@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/arena.h"
 #include "proto/err.h"
 #include "server/sandbox/limits.h"
 #include "caveats.h"
@@ -37,6 +38,10 @@ struct policy;
 struct policy_counts;
 
 // ---- a policy
+
+// A file for policy_read(), copied to the arena. NULL: no memory.
+Stockade__V1__PolicyFile *policy_file(struct arena *a, const char *name, const char *text, size_t n,
+                                      bool configuration);
 
 // Reads files and runs the tests of their rules. The files are copied. INVALID_ARGUMENT names file, line and column.
 int policy_read(const Stockade__V1__PolicyFiles *files, struct policy **out, struct err *e);

@@ -147,6 +147,19 @@ read_file(struct reading *r, const Stockade__V1__PolicyFile *file, struct yaml *
     return rc;
 }
 
+Stockade__V1__PolicyFile *
+policy_file(struct arena *a, const char *name, const char *text, size_t n, bool configuration)
+{
+    Stockade__V1__PolicyFile *to = arena_alloc(a, sizeof *to);
+    if (to == NULL)
+        return NULL;
+    stockade__v1__policy_file__init(to);
+    to->name = arena_copy(a, name, strlen(name));
+    to->text = arena_copy(a, text, n);
+    to->configuration = configuration;
+    return to->name != NULL && to->text != NULL ? to : NULL;
+}
+
 static int
 copy_files(struct policy *p, const Stockade__V1__PolicyFiles *files, struct err *e)
 {
@@ -156,19 +169,14 @@ copy_files(struct policy *p, const Stockade__V1__PolicyFiles *files, struct err 
     p->files.files = arena_alloc(p->arena, (files->n_files + 1) * sizeof(void *));
     for (size_t i = 0; i < files->n_files && p->files.files != NULL; i++) {
         const Stockade__V1__PolicyFile *from = files->files[i];
-        Stockade__V1__PolicyFile *to = arena_alloc(p->arena, sizeof *to);
         const size_t n = strlen(from->text);
         bytes += n;
         if (bytes > POLICY_BYTES_MAX)
             return err_set(e, ERR_INVALID_ARGUMENT, "%s: the policies are larger than %d bytes",
                            from->name, POLICY_BYTES_MAX);
+        Stockade__V1__PolicyFile *to =
+            policy_file(p->arena, from->name, from->text, n, from->configuration);
         if (to == NULL)
-            return no_memory(e);
-        stockade__v1__policy_file__init(to);
-        to->name = arena_copy(p->arena, from->name, strlen(from->name));
-        to->text = arena_copy(p->arena, from->text, n);
-        to->configuration = from->configuration;
-        if (to->name == NULL || to->text == NULL)
             return no_memory(e);
         p->files.files[p->files.n_files++] = to;
     }

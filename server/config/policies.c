@@ -2,10 +2,7 @@
 // See config.h: the files of policies and of detection rules, those that the configuration names and all "*.yaml" of its folders.
 #include "config.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -14,6 +11,7 @@
 #include "proto/config_read.h"
 #include "proto/detect.h"
 #include "proto/utf8.h"
+#include "proto/yaml_files.h"
 #include "server/access/policy.h"
 
 struct packing {
@@ -23,17 +21,6 @@ struct packing {
     const char *what; // "policies" or "rules"
     struct err *e;
 };
-
-static bool
-is_utf8(const char *text, size_t n)
-{
-    for (size_t i = 0, one = 0; i < n; i += one) {
-        one = utf8_decode(text + i, n - i, NULL);
-        if (one == 0 || text[i] == '\0')
-            return false;
-    }
-    return true;
-}
 
 static int
 add_text(struct packing *p, const char *path, const char *bytes, size_t n, bool configuration)
@@ -46,70 +33,29 @@ add_text(struct packing *p, const char *path, const char *bytes, size_t n, bool 
         return err_set(p->e, ERR_INVALID_ARGUMENT,
                        "%s: a file of %s has at most %d bytes, and all together %zu", path, p->what,
                        POLICY_FILE_MAX, p->bytes_max);
-    if (!is_utf8(bytes, n) || !is_utf8(path, strlen(path)))
+    if (!utf8_is_text(bytes, n) || !utf8_is_text(path, strlen(path)))
         return err_set(p->e, ERR_INVALID_ARGUMENT, "%s: not UTF-8", path);
-    Stockade__V1__PolicyFile *to = arena_alloc(p->a, sizeof *to);
-    if (to == NULL)
+    p->file[p->n] = policy_file(p->a, path, bytes, n, configuration);
+    if (p->file[p->n] == NULL)
         return err_sys(p->e, ENOMEM, "read %s", path);
-    stockade__v1__policy_file__init(to);
-    to->name = arena_copy(p->a, path, strlen(path));
-    to->text = arena_copy(p->a, bytes, n);
-    to->configuration = configuration;
-    if (to->name == NULL || to->text == NULL)
-        return err_sys(p->e, ENOMEM, "read %s", path);
-    p->file[p->n++] = to;
+    p->n++;
     return 0;
 }
 
 static int
-add_file(struct packing *p, const char *path)
+add_file(void *packing, const char *path, struct err *e)
 {
     char *auto_free bytes = NULL;
     size_t n = 0;
-    int r = config_file_up_to(path, POLICY_FILE_MAX, &bytes, &n, p->e);
+    int r = config_file_up_to(path, POLICY_FILE_MAX, &bytes, &n, e);
     // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): auto_free
-    return r == 0 ? add_text(p, path, bytes, n, false) : r;
-}
-
-static int
-is_policy(const struct dirent *d)
-{
-    static const char ending[] = ".yaml";
-    const size_t n = strlen(d->d_name);
-    return d->d_name[0] != '.' && n > sizeof ending - 1 &&
-           strcmp(d->d_name + n - (sizeof ending - 1), ending) == 0;
-}
-
-static int
-by_name(const struct dirent **a, const struct dirent **b)
-{
-    return strcmp((*a)->d_name, (*b)->d_name); // whatever the locale
-}
-
-static int
-add_folder(struct packing *p, const char *path)
-{
-    struct dirent **all = NULL;
-    const int n = scandir(path, &all, is_policy, by_name);
-    int r = n < 0 ? err_sys(p->e, errno, "read %s", path) : 0;
-    for (int i = 0; i < n; i++) {
-        char file[SPAWN_PATH_MAX + 256];
-        (void)snprintf(file, sizeof file, "%s/%s", path, all[i]->d_name);
-        if (r == 0)
-            r = add_file(p, file);
-        free(all[i]);
-    }
-    free(all);
-    return r;
+    return r == 0 ? add_text(packing, path, bytes, n, false) : r;
 }
 
 static int
 add_path(struct packing *p, const char *path)
 {
-    struct stat st;
-    if (stat(path, &st) < 0)
-        return err_sys(p->e, errno, "read %s", path);
-    return S_ISDIR(st.st_mode) ? add_folder(p, path) : add_file(p, path);
+    return yaml_files(path, add_file, p, p->e);
 }
 
 static int

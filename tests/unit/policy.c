@@ -10,64 +10,12 @@
 
 #include <cmocka.h>
 
-#include "proto/arena.h"
 #include "proto/glob.h"
 #include "proto/now.h"
 #include "proto/validate.h"
-#include "proto/yaml_message.h"
 #include "server/access/policy.h"
 #include "server/policy/network.h"
-
-static struct policy *policy;
-static struct policy_decision decision;
-
-static int
-read_text(const char *text, struct err *e)
-{
-    Stockade__V1__PolicyFile file = STOCKADE__V1__POLICY_FILE__INIT, *list[] = {&file};
-    Stockade__V1__PolicyFiles files = STOCKADE__V1__POLICY_FILES__INIT;
-    file.name = "p.yaml";
-    file.text = text;
-    files.files = list;
-    files.n_files = 1;
-    policy_free(policy);
-    policy = NULL;
-    return policy_read(&files, &policy, e);
-}
-
-static void
-load(const char *text)
-{
-    struct err e = {.text = ""};
-    if (read_text(text, &e) < 0)
-        fail_msg("%s", e.text);
-}
-
-// Decides about a call in YAML.
-static const char *
-decide(const char *call)
-{
-    struct arena *auto_arena a = arena_new(1 << 20);
-    struct yaml *y = NULL;
-    struct yaml_node *root = NULL;
-    ProtobufCMessage *m = NULL;
-    const struct policy_words by = {.tenant = "uid:1000", .now_ms = now_wall_ms()};
-    struct err e = {.text = ""};
-    if (yaml_tree_read("call", call, strlen(call), false, &y, &root, &e) < 0 ||
-        yaml_message("call", root, &stockade__v1__policy_call__descriptor, a, &m, &e) < 0 ||
-        policy_decide_words(policy, (const Stockade__V1__PolicyCall *)m, &by, &decision, &e) < 0)
-        fail_msg("%s", e.text);
-    yaml_tree_free(y);
-    return policy_verdict_name[decision.verdict];
-}
-
-#define DECIDES(call, verdict, by)                                                                 \
-    do {                                                                                           \
-        assert_string_equal(decide(call), verdict);                                                \
-        assert_string_equal(decision.rule, by);                                                    \
-    } while (0)
-
-#define LAYER(rules) "layers: [{name: a, rules: [" rules "]}]"
+#include "tests/harness/policies.h"
 
 // ---- what matches
 

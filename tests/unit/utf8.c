@@ -82,11 +82,23 @@ text_is_not_cut_within_a_character(void **state)
     assert_int_equal(utf8_cut("\x80\x80\x80", 2), 0);
 }
 
+static void
+text_has_valid_characters_and_no_nul(void **state)
+{
+    (void)state;
+    assert_false(utf8_is_text("a\0b", 3));
+    assert_false(utf8_is_text("a\xe2\x82\xac", 3)); // its last byte is missing
+    assert_false(utf8_is_text("a\xff", 2));
+    assert_true(utf8_is_text("a\xe2\x82\xac", 4));
+    assert_true(utf8_is_text("", 0));
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(invalid_characters_are_refused),
+        cmocka_unit_test(text_has_valid_characters_and_no_nul),
         cmocka_unit_test(every_code_point_is_decoded_and_no_surrogate),
         cmocka_unit_test(text_is_not_cut_within_a_character),
     };
