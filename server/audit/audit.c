@@ -132,8 +132,7 @@ audit_open(const struct audit_settings *s, const char *folder, const char *key, 
     a->dir = a->file.fd = -1;
     list_init(&a->waits);
     list_init(&a->readers);
-    (void)uv_mutex_init(&a->lock);
-    (void)uv_cond_init(&a->wake);
+    writer_thread_init(&a->writer);
     int r = (size_t)snprintf(a->folder, sizeof a->folder, "%s", folder) < sizeof a->folder
                 ? 0
                 : err_set(e, ERR_INVALID_ARGUMENT, "%s: its path is too long", folder);
@@ -176,9 +175,10 @@ end_wait(struct audit_wait *w, const struct err *e)
 }
 
 static void
-collect(struct audit *a)
+collect(void *audit)
 {
-    uv_mutex_lock(&a->lock);
+    struct audit *a = audit;
+    uv_mutex_lock(&a->writer.lock);
     const bool was = a->known_failing;
     const struct audit_figures figures = a->figures;
     const bool more = a->last != a->known_last;
@@ -188,7 +188,7 @@ collect(struct audit *a)
     if (a->failing)
         a->known_why = a->why;
     metrics_set(METRIC_AUDIT_QUEUE, 0, (int64_t)a->filling.n);
-    uv_mutex_unlock(&a->lock);
+    uv_mutex_unlock(&a->writer.lock);
     count(a, &figures);
     if (a->known_failing && !was)
         log_err(LOG_ERROR, "audit", &a->known_why);
@@ -207,38 +207,14 @@ collect(struct audit *a)
         audit_readers_wake(a);
 }
 
-static void
-on_async(uv_async_t *async)
-{
-    collect(async->data);
-}
-
-static void
-on_async_closed(uv_handle_t *async)
-{
-    free(async);
-}
-
 int
 audit_start(struct audit *a, uv_loop_t *loop, struct err *e)
 {
-    assert(!a->runs);
-    a->async = calloc(1, sizeof *a->async);
-    if (a->async == NULL)
-        return err_sys(e, ENOMEM, "start the writer of the audit log");
-    int r = uv_async_init(loop, a->async, on_async);
-    if (r < 0) {
-        free(take_ptr(a->async));
-        return err_sys(e, -r, "start the writer of the audit log");
-    }
-    a->async->data = a;
-    uv_unref((uv_handle_t *)a->async); // it keeps no loop alive
-    a->unsigned_since_ns = 1;          // the start is written and signed at once
+    a->unsigned_since_ns = 1; // the start is written and signed at once
     a->waited = a->filling.n > 0;
-    r = uv_thread_create(&a->writer, audit_run, a);
+    int r = writer_thread_start(&a->writer, loop, audit_run, collect, a, e);
     if (r < 0)
-        return err_sys(e, -r, "start the writer of the audit log");
-    a->runs = true;
+        return r;
     a->loop = loop;
     return 0;
 }
@@ -288,12 +264,12 @@ put_gap(struct audit *a, size_t room)
 static void
 write_now(struct audit *a)
 {
-    uv_mutex_lock(&a->lock);
+    uv_mutex_lock(&a->writer.lock);
     const bool asleep = !a->waited && a->filling.n > 0;
     a->waited = a->waited || asleep;
-    uv_mutex_unlock(&a->lock);
+    uv_mutex_unlock(&a->writer.lock);
     if (asleep)
-        uv_cond_signal(&a->wake);
+        uv_cond_signal(&a->writer.wake);
 }
 
 static void
@@ -319,7 +295,7 @@ audit_write(struct audit *a, Stockade__V1__AuditRecord *m, bool vital)
     if (a == NULL)
         return;
     const size_t room = vital ? AUDIT_QUEUE_BYTES : CALLS_ROOM;
-    uv_mutex_lock(&a->lock);
+    uv_mutex_lock(&a->writer.lock);
     int r = put_gap(a, room);
     if (r == 0)
         r = audit_put(a->system, &a->filling, room, m);
@@ -328,7 +304,7 @@ audit_write(struct audit *a, Stockade__V1__AuditRecord *m, bool vital)
     else
         miss(a, vital);
     const bool much = a->filling.n >= AUDIT_QUEUE_BYTES / 4;
-    uv_mutex_unlock(&a->lock);
+    uv_mutex_unlock(&a->writer.lock);
     if (much)
         write_now(a);
     else
@@ -398,11 +374,7 @@ stop_writer(struct audit *a, int status)
     audit_write(a, &m, true);
     loop_timer_stop(&a->linger);
     a->loop = NULL;
-    uv_mutex_lock(&a->lock);
-    a->ends = true;
-    uv_cond_signal(&a->wake);
-    uv_mutex_unlock(&a->lock);
-    (void)uv_thread_join(&a->writer);
+    (void)writer_thread_end(&a->writer, &a->ends);
     collect(a);
 }
 
@@ -411,19 +383,16 @@ audit_close(struct audit *a, int status)
 {
     if (a == NULL)
         return;
-    if (a->runs)
+    if (a->writer.started)
         stop_writer(a, status);
     audit_readers_end(a);
     audit_readers_detach(a);
     list_each(it, &a->waits) audit_unwait(list_entry(it, struct audit_wait, node));
-    if (a->async != NULL)
-        uv_close((uv_handle_t *)a->async, on_async_closed);
     if (a->file.fd >= 0)
         (void)close(a->file.fd);
     if (a->dir >= 0)
         (void)close(a->dir);
-    uv_cond_destroy(&a->wake);
-    uv_mutex_destroy(&a->lock);
+    writer_thread_free(&a->writer);
     sodium_memzero(a->secret, sizeof a->secret);
     free(a->filling.bytes);
     free(a->taken.bytes);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "audit.h"
+#include "server/base/writer_thread.h"
 
 enum {
     AUDIT_RETRY_MS = 500,
@@ -82,9 +83,8 @@ struct audit {
     int dir;
     uint8_t secret[AUDIT_SECRET], public_key[AUDIT_KEY];
     struct audit_found found;
-    // ---- shared with the writer, under `lock`
-    uv_mutex_t lock;
-    uv_cond_t wake;
+    struct writer_thread writer;
+    // ---- shared with the writer, under its lock
     struct audit_buffer filling;
     // `filling` is to be written now: a call waits for it, or it is AUDIT_LINGER_MS old
     bool waited;
@@ -104,11 +104,8 @@ struct audit {
     struct list readers;
     unsigned readers_n;
     uint64_t known_last, wake_round;
-    bool runs;
     uv_loop_t *loop;           // borrowed; NULL: it does not run
     struct loop_timer *linger; // set while records may be in the queue that no call waits for
-    uv_thread_t writer;
-    uv_async_t *async; // freed by the loop
     // ---- writer; before it runs, loop thread
     struct audit_buffer taken;
     struct audit_file file;

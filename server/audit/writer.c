@@ -322,9 +322,9 @@ wait_for_work(struct audit *a)
         if (due != 0 && due <= now)
             return;
         if (due == 0)
-            uv_cond_wait(&a->wake, &a->lock);
+            uv_cond_wait(&a->writer.wake, &a->writer.lock);
         else
-            (void)uv_cond_timedwait(&a->wake, &a->lock, due - now);
+            (void)uv_cond_timedwait(&a->writer.wake, &a->writer.lock, due - now);
     }
 }
 
@@ -349,7 +349,7 @@ report(struct audit *a, const struct err *why)
                                         .bytes = a->written_bytes,
                                         .checkpoints = a->checkpoints,
                                         .failures = a->figures.failures + (why != NULL)};
-    (void)uv_async_send(a->async);
+    writer_thread_done(&a->writer);
 }
 
 // With the lock. False: the broker ends.
@@ -358,7 +358,7 @@ wait_to_retry(struct audit *a)
 {
     const uint64_t until = uv_hrtime() + AUDIT_RETRY_MS * NS_PER_MS;
     for (uint64_t now = uv_hrtime(); !a->ends && now < until; now = uv_hrtime())
-        (void)uv_cond_timedwait(&a->wake, &a->lock, until - now);
+        (void)uv_cond_timedwait(&a->writer.wake, &a->writer.lock, until - now);
     return !a->ends;
 }
 
@@ -368,7 +368,7 @@ audit_run(void *audit)
     struct audit *a = audit;
     struct err e;
     bool ends = false;
-    uv_mutex_lock(&a->lock);
+    uv_mutex_lock(&a->writer.lock);
     while (!ends) {
         size_t at = 0;
         wait_for_work(a);
@@ -377,9 +377,9 @@ audit_run(void *audit)
         const uint64_t records = a->taken.records;
         bool goes_on = true;
         for (int r = -1; r < 0 && goes_on;) {
-            uv_mutex_unlock(&a->lock);
+            uv_mutex_unlock(&a->writer.lock);
             r = work(a, &at, ends, &e);
-            uv_mutex_lock(&a->lock);
+            uv_mutex_lock(&a->writer.lock);
             if (r < 0)
                 report(a, &e);
             goes_on = r == 0 || wait_to_retry(a);
@@ -389,7 +389,7 @@ audit_run(void *audit)
             report(a, NULL);
         ends = ends || !goes_on;
     }
-    uv_mutex_unlock(&a->lock);
+    uv_mutex_unlock(&a->writer.lock);
 }
 
 // Room for frames.

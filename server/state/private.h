@@ -4,6 +4,7 @@
 
 #include <sqlite3.h>
 
+#include "server/base/writer_thread.h"
 #include "state.h"
 
 // A change in the queue, with copies of its values behind it.
@@ -27,17 +28,12 @@ struct state {
     sqlite3 *db;
     char folder[256];
     sqlite3_stmt *change[STATE_CHANGES_N];
-    // ---- shared with the writer, under `lock`
-    uv_mutex_t lock;
-    uv_cond_t wake;
+    struct writer_thread writer;
+    // ---- shared with the writer, under its lock
     struct state_order *queued_first, **queued_last;
     struct state_order *done_first, **done_last;
     size_t queued;
     bool ends;
-    // ---- loop thread
-    bool runs;
-    uv_thread_t writer;
-    uv_async_t *async; // freed by the loop
 };
 
 // One row of a table: the SQL, and how many values or columns it has.

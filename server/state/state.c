@@ -131,8 +131,7 @@ state_open(const char *folder, struct state **out, struct err *e)
         return err_sys(e, ENOMEM, "open the state");
     s->queued_last = &s->queued_first;
     s->done_last = &s->done_first;
-    (void)uv_mutex_init(&s->lock);
-    (void)uv_cond_init(&s->wake);
+    writer_thread_init(&s->writer);
     int r = (size_t)snprintf(s->folder, sizeof s->folder, "%s", folder) < sizeof s->folder
                 ? 0
                 : err_set(e, ERR_INVALID_ARGUMENT, "%s: its path is too long", folder);
@@ -170,7 +169,7 @@ state_read(struct state *s, enum state_query q,
 {
     struct state_value value[STATE_VALUES_MAX];
     sqlite3_stmt *t = NULL;
-    assert(!s->runs);
+    assert(!s->writer.started);
     int rc = sqlite3_prepare_v2(s->db, state_queries[q].sql, -1, &t, NULL);
     int r = 0;
     assert(rc != SQLITE_OK || (unsigned)sqlite3_column_count(t) == state_queries[q].values);
@@ -204,13 +203,14 @@ report(struct state_order *o)
 
 // Reports what the writer has handed back.
 static void
-collect(struct state *s)
+collect(void *state)
 {
-    uv_mutex_lock(&s->lock);
+    struct state *s = state;
+    uv_mutex_lock(&s->writer.lock);
     struct state_order *o = s->done_first;
     s->done_first = NULL;
     s->done_last = &s->done_first;
-    uv_mutex_unlock(&s->lock);
+    uv_mutex_unlock(&s->writer.lock);
     while (o != NULL) {
         struct state_order *next = o->next;
         s->queued--;
@@ -219,43 +219,16 @@ collect(struct state *s)
     }
 }
 
-static void
-on_async(uv_async_t *async)
-{
-    collect(async->data);
-}
-
-static void
-on_async_closed(uv_handle_t *async)
-{
-    free(async);
-}
-
 int
 state_start(struct state *s, uv_loop_t *loop, struct err *e)
 {
-    assert(!s->runs);
-    s->async = calloc(1, sizeof *s->async);
-    if (s->async == NULL)
-        return err_sys(e, ENOMEM, "start the writer");
-    int r = uv_async_init(loop, s->async, on_async);
-    if (r < 0) {
-        free(take_ptr(s->async));
-        return err_sys(e, -r, "start the writer");
-    }
-    s->async->data = s;
-    uv_unref((uv_handle_t *)s->async); // it keeps no loop alive
-    r = uv_thread_create(&s->writer, writer_run, s);
-    if (r < 0)
-        return err_sys(e, -r, "start the writer");
-    s->runs = true;
-    return 0;
+    return writer_thread_start(&s->writer, loop, writer_run, collect, s, e);
 }
 
 static int
 enqueue(struct state *s, struct state_order *o, struct err *e)
 {
-    assert(s->runs);
+    assert(s->writer.started);
     if (s->ends) { // the writer has ended: a callback of state_close() wants another change
         free(o);
         int r = err_set(e, ERR_UNAVAILABLE, "the broker is shutting down");
@@ -270,11 +243,11 @@ enqueue(struct state *s, struct state_order *o, struct err *e)
         return r;
     }
     s->queued++;
-    uv_mutex_lock(&s->lock);
+    uv_mutex_lock(&s->writer.lock);
     *s->queued_last = o;
     s->queued_last = &o->next;
-    uv_cond_signal(&s->wake);
-    uv_mutex_unlock(&s->lock);
+    uv_cond_signal(&s->writer.wake);
+    uv_mutex_unlock(&s->writer.lock);
     return 0;
 }
 
@@ -325,20 +298,11 @@ state_close(struct state *s)
 {
     if (s == NULL)
         return;
-    if (s->runs) {
-        uv_mutex_lock(&s->lock);
-        s->ends = true;
-        uv_cond_signal(&s->wake);
-        uv_mutex_unlock(&s->lock);
-        (void)uv_thread_join(&s->writer);
+    if (writer_thread_end(&s->writer, &s->ends))
         collect(s);
-    }
-    if (s->async != NULL)
-        uv_close((uv_handle_t *)s->async, on_async_closed);
     for (size_t i = 0; i < STATE_CHANGES_N; i++)
         (void)sqlite3_finalize(s->change[i]);
     (void)sqlite3_close(s->db);
-    uv_cond_destroy(&s->wake);
-    uv_mutex_destroy(&s->lock);
+    writer_thread_free(&s->writer);
     free(s);
 }

@@ -148,22 +148,22 @@ void
 writer_run(void *state)
 {
     struct state *s = state;
-    uv_mutex_lock(&s->lock);
+    uv_mutex_lock(&s->writer.lock);
     for (;;) {
         while (s->queued_first == NULL && !s->ends)
-            uv_cond_wait(&s->wake, &s->lock);
+            uv_cond_wait(&s->writer.wake, &s->writer.lock);
         if (s->queued_first == NULL)
             break;
         struct state_order *batch = s->queued_first;
         struct state_order **last = s->queued_last;
         s->queued_first = NULL;
         s->queued_last = &s->queued_first;
-        uv_mutex_unlock(&s->lock);
+        uv_mutex_unlock(&s->writer.lock);
         work(s, batch);
-        uv_mutex_lock(&s->lock);
+        uv_mutex_lock(&s->writer.lock);
         *s->done_last = batch;
         s->done_last = last;
-        (void)uv_async_send(s->async);
+        writer_thread_done(&s->writer);
     }
-    uv_mutex_unlock(&s->lock);
+    uv_mutex_unlock(&s->writer.lock);
 }
