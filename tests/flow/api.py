@@ -29,6 +29,17 @@ def connect(broker, timeout=60):
     return client
 
 
+def with_client(broker):
+    """For run_cases: calls each case with the broker and a connection of its own."""
+    def call(case):
+        c = connect(broker)
+        try:
+            case(broker, c)
+        finally:
+            c.close()
+    return call
+
+
 class Job:
     """The events of a process stream so far."""
 

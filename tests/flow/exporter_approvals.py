@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import json
-import os
 import re
 import shutil
 import sys
@@ -15,7 +14,7 @@ import threading
 import time
 
 from broker import Broker
-from exporter_process import NOBODY, Exporter
+from exporter_process import Exporter, folder_of, key_in
 from exporter_receiver import Receiver
 from runner import check, run_cases, until
 from slowness import Popen
@@ -33,14 +32,8 @@ layers:
 
 class Hook(Exporter):
     def __init__(self, broker, name, url, more=""):
-        self.folder = f"{broker.folder}/{name}"
-        os.makedirs(self.folder, exist_ok=True)
-        os.chown(self.folder, NOBODY, NOBODY)
-        key = f"{self.folder}/key"
-        with open(key, "wb") as f:
-            f.write(SECRET + b"\n")
-        os.chmod(key, 0o600)
-        os.chown(key, NOBODY, NOBODY)
+        self.folder = folder_of(broker, name)
+        key = key_in(self.folder, SECRET)
         super().__init__(broker, more=f"state: {self.folder}\napprovals: {{secret_file: {key}, http: {{url: '{url}'{more}}}}}\n")
 
 

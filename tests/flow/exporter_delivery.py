@@ -9,9 +9,9 @@ import shutil
 import subprocess
 import threading
 
-from api import connect
+from api import with_client
 from broker import Broker
-from exporter_process import NOBODY, Exporter, as_nobody
+from exporter_process import NOBODY, Exporter, as_nobody, folder_of
 from exporter_receiver import Receiver
 from runner import check, run_cases, until
 
@@ -22,9 +22,7 @@ class Queued(Exporter):
     """An exporter with a receiver, and a folder of its own for each case."""
 
     def __init__(self, broker, name, url, more="", queue="1M", config=""):
-        self.folder = f"{broker.folder}/{name}"
-        os.makedirs(self.folder, exist_ok=True)
-        os.chown(self.folder, NOBODY, NOBODY)
+        self.folder = folder_of(broker, name)
         super().__init__(broker, more=f"state: {self.folder}\nocsf: {{http: {{url: '{url}', queue: {queue}{more}}}}}\n" + config)
 
     def __enter__(self):
@@ -242,14 +240,6 @@ def lines_on_stdout_wait_for_their_reader(b, c):
     check(len(uids) == len(set(uids)), "each once")
 
 
-def with_client(case):
-    c = connect(BROKER)
-    try:
-        case(BROKER, c)
-    finally:
-        c.close()
-
-
 CONFIG = "socket: {mode: 0666}\nmetrics: {reader: nobody}\npool: 2\n"
 with Broker(config=CONFIG) as BROKER:
     CODE = run_cases([
@@ -257,5 +247,5 @@ with Broker(config=CONFIG) as BROKER:
         events_arrive_with_the_configured_headers, a_receiver_that_is_away_costs_nothing, statuses_are_tried_again_or_given_up,
         a_full_queue_drops_the_oldest_and_counts_it, a_slow_receiver_delays_no_other_sink,
         a_full_disk_delays_one_sink_and_loses_nothing, lines_on_stdout_wait_for_their_reader,
-    ], call=with_client)
+    ], call=with_client(BROKER))
 raise SystemExit(CODE)

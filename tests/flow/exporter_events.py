@@ -7,10 +7,10 @@ import os
 import stat
 import subprocess
 
-from api import SANDBOX, connect
+from api import SANDBOX, connect, with_client
 from broker import Broker
 from exporter_judges import ocsf_judge
-from exporter_process import NOBODY, Exporter
+from exporter_process import NOBODY, Exporter, folder_of
 from runner import check, run_cases, until
 
 KNOCK = "import socket; socket.socket().connect_ex(('192.0.2.1', 80))"
@@ -24,9 +24,7 @@ class Events(Exporter):
     """An exporter that writes events; a folder of its own for each case."""
 
     def __init__(self, broker, name, more=""):
-        self.folder = f"{broker.folder}/{name}"
-        os.makedirs(self.folder, exist_ok=True)
-        os.chown(self.folder, NOBODY, NOBODY)
+        self.folder = folder_of(broker, name)
         self.file = f"{self.folder}/ocsf.jsonl"
         super().__init__(broker, more=f"ocsf: {{file: {self.file}{more}}}\n")
 
@@ -177,14 +175,6 @@ def a_link_is_not_followed(b, c):
     check(not os.path.exists(target), "nothing was created")
 
 
-def with_client(case):
-    c = connect(BROKER)
-    try:
-        case(BROKER, c)
-    finally:
-        c.close()
-
-
 CONFIG = "socket: {mode: 0666}\nmetrics: {reader: nobody}\npool: 2\n"
 with Broker(config=CONFIG) as BROKER:
     CODE = run_cases([
@@ -192,5 +182,5 @@ with Broker(config=CONFIG) as BROKER:
         only_events_of_the_configured_severity_are_written, nothing_is_missing_after_kill_and_restart,
         files_are_rotated_and_no_line_is_torn, a_full_disk_delays_events_and_loses_none,
         a_broker_that_restarts_is_a_gap_and_no_end,
-    ], call=with_client)
+    ], call=with_client(BROKER))
 raise SystemExit(CODE)

@@ -10,10 +10,10 @@ import shutil
 import ssl
 import subprocess
 
-from api import connect
+from api import with_client
 from broker import Broker
 from exporter_judges import messages
-from exporter_process import NOBODY, Exporter, as_nobody
+from exporter_process import NOBODY, Exporter, as_nobody, folder_of
 from exporter_receiver import Receiver
 from runner import check, run_cases, until
 
@@ -23,9 +23,7 @@ PARTS = ["queue", "set up", "exec", "collect"]
 
 class Otlp(Exporter):
     def __init__(self, broker, name, url, more="", http=""):
-        self.folder = f"{broker.folder}/{name}"
-        os.makedirs(self.folder, exist_ok=True)
-        os.chown(self.folder, NOBODY, NOBODY)
+        self.folder = folder_of(broker, name)
         http = f"http: {{url: '{url}', queue: 1M{http}}}, " if url else ""
         super().__init__(broker, more=f"state: {self.folder}\notlp: {{{http}interval: 1s{more}}}\n")
 
@@ -245,14 +243,6 @@ def the_environment_is_enough(b, c):
         check(resource["service.name"] == "green" and resource["deployment.environment.name"] == "a,b", str(resource))
 
 
-def with_client(case):
-    c = connect(BROKER)
-    try:
-        case(BROKER, c)
-    finally:
-        c.close()
-
-
 CONFIG = "socket: {mode: 0666}\nmetrics: {reader: nobody}\npool: 2\n"
 with Broker(config=CONFIG) as BROKER:
     LOGS, TRACES, METRICS = messages(BROKER.folder)
@@ -260,5 +250,5 @@ with Broker(config=CONFIG) as BROKER:
         wrong_variables_are_refused_by_name_and_not_by_value, each_event_is_a_record_with_its_name_and_its_trace,
         a_run_is_five_spans_with_its_bill, the_trace_of_the_caller_is_its_parent, metrics_are_those_of_the_broker,
         what_a_receiver_rejects_is_counted, both_sides_show_a_certificate, the_environment_is_enough,
-    ], call=with_client)
+    ], call=with_client(BROKER))
 raise SystemExit(CODE)

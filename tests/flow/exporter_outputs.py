@@ -9,14 +9,13 @@ import hmac
 import json
 import os
 import re
-import shutil
 import socket
 import stat
 import time
 
-from api import connect
+from api import with_client
 from broker import Broker
-from exporter_process import NOBODY, Exporter, as_nobody
+from exporter_process import Exporter, as_nobody, folder_of, key_in
 from exporter_receiver import Receiver
 from runner import check, run_cases, until
 
@@ -30,14 +29,8 @@ class Output(Exporter):
     """An exporter with a folder of its own for each case; {key} in the text is the path of a key, {folder} the folder."""
 
     def __init__(self, broker, name, text):
-        self.folder = f"{broker.folder}/{name}"
-        os.makedirs(self.folder, exist_ok=True)
-        os.chown(self.folder, NOBODY, NOBODY)
-        key = f"{self.folder}/key"
-        with open(key, "wb") as f:
-            f.write(SECRET + b"\n")
-        os.chmod(key, 0o600)
-        shutil.chown(key, NOBODY)
+        self.folder = folder_of(broker, name)
+        key = key_in(self.folder, SECRET)
         text = text.replace("{key}", key).replace("{folder}", self.folder)
         super().__init__(broker, more=f"state: {self.folder}\n{text}\n")
 
@@ -239,14 +232,6 @@ def what_is_missing_is_an_event_of_its_own(b, c):
         check(alert["priority"] == "Warning" and alert["output"] and RFC3339.fullmatch(alert["time"]), alert)
 
 
-def with_client(case):
-    c = connect(BROKER)
-    try:
-        case(BROKER, c)
-    finally:
-        c.close()
-
-
 CONFIG = "socket: {mode: 0666}\nmetrics: {reader: nobody}\npool: 2\n"
 with Broker(config=CONFIG) as BROKER:
     CODE = run_cases([
@@ -254,5 +239,5 @@ with Broker(config=CONFIG) as BROKER:
         a_finding_is_a_signed_cloudevent, without_a_key_nothing_is_signed, only_the_configured_kinds_are_sent,
         a_finding_is_an_alert_as_falco_writes_it, only_the_configured_severity_is_written,
         nothing_is_missing_after_kill_9_and_a_receiver_that_was_away, what_is_missing_is_an_event_of_its_own,
-    ], call=with_client)
+    ], call=with_client(BROKER))
 raise SystemExit(CODE)

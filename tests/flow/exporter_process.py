@@ -31,6 +31,24 @@ def as_nobody(*argv, **options):
                           capture_output=True, timeout=scaled(60), check=False, **options)
 
 
+def folder_of(broker, name):
+    """A folder for the exporter of one case."""
+    folder = f"{broker.folder}/{name}"
+    os.makedirs(folder, exist_ok=True)
+    os.chown(folder, NOBODY, NOBODY)
+    return folder
+
+
+def key_in(folder, secret):
+    """A file with a key that the exporter may read."""
+    key = f"{folder}/key"
+    with open(key, "wb") as f:
+        f.write(secret + b"\n")
+    os.chmod(key, 0o600)
+    os.chown(key, NOBODY, NOBODY)
+    return key
+
+
 class Exporter:
     """The process, as nobody, in front of a broker."""
 

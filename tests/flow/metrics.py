@@ -9,7 +9,7 @@ import sys
 import threading
 
 import sp
-from api import PROCESS, SYSTEM, connect
+from api import PROCESS, SYSTEM, connect, with_client
 from broker import Broker
 from slowness import SLOWNESS, scaled
 from runner import check, run_cases, until
@@ -411,14 +411,6 @@ def many_readers_and_much_work_at_once_agree_in_the_end(b, c):
           "each had a hit or a miss")
 
 
-def with_client(case):
-    c = connect(BROKER)
-    try:
-        case(BROKER, c)
-    finally:
-        c.close()
-
-
 CONFIG = "socket: {mode: 0666}\nmetrics: {tenants: 1, reader: nobody}\npool: 2\nquotas: {sandboxes: 4}\nrpc: {connections_per_uid: 12}\n"
 with Broker(config=CONFIG) as BROKER:
     CODE = run_cases([
@@ -433,5 +425,5 @@ with Broker(config=CONFIG) as BROKER:
         a_greeting_of_another_protocol_is_counted, the_queue_has_a_length_and_a_wait, a_relay_that_ends_is_counted,
         the_command_shows_what_the_method_says, prometheus_reads_its_text,
         many_readers_and_much_work_at_once_agree_in_the_end,
-    ], call=with_client)
+    ], call=with_client(BROKER))
 sys.exit(CODE)
