@@ -32,6 +32,8 @@ enum {
     RX_BYTES = 8 * 1024,
     TX_BYTES = RECORD_BYTES + 512,
     WRITE_BYTES_MAX = 4 * RECORD_BYTES, // taken of one write
+    BARREN_BYTES_MAX = 64 * 1024,       // without plain text, such as updates of keys
+    UNREAD_BYTES_MAX = WRITE_BYTES_MAX + 2 * TX_BYTES, // of what TLS answers
     LOG_PAUSE_MS = 10 * 1000,
     LOG_LINES_MAX = 10, // within that interval
 };
@@ -74,6 +76,7 @@ struct transport_stream {
     size_t room, got_n, took_n;
     uint8_t *tx; // bytes that the socket writes, or NULL
     size_t tx_at, tx_n;
+    size_t barren_n; // of the peer since its last plain text
     uint8_t rx[RX_BYTES];
 };
 
@@ -179,7 +182,7 @@ stream_close(struct transport_stream *s)
 // ---- handshakes
 
 static void
-log_failure(struct engine *t, const char *why)
+log_peer(struct engine *t, const char *what, const char *why)
 {
     uint64_t now = uv_hrtime();
     if (now - t->log_from_ns >= LOG_PAUSE_MS * NS_PER_MS) {
@@ -187,7 +190,7 @@ log_failure(struct engine *t, const char *why)
         t->logged = 0;
     }
     if (t->logged++ < LOG_LINES_MAX)
-        log_event(LOG_WARNING, "tls", "a handshake failed: %s", why);
+        log_event(LOG_WARNING, "tls", "%s: %s", what, why);
     else
         metrics_add(METRIC_LOG_OMITTED, 1);
 }
@@ -196,7 +199,7 @@ static void
 handshake_failed(struct transport_stream *s, enum failure why, const char *text)
 {
     metrics_add_by(METRIC_TLS_FAILED, why, 0, 1);
-    log_failure(s->engine, text);
+    log_peer(s->engine, "a handshake failed", text);
     flush(s); // the alert
     stream_close(s);
 }
@@ -310,6 +313,14 @@ on_accept_below(void *cookie, struct transport_stream *inner, const struct trans
 
 // ---- open streams
 
+static void
+protocol_error(struct transport_stream *s, const char *why)
+{
+    metrics_add(METRIC_PROTOCOL_ERRORS, 1);
+    log_peer(s->engine, "a peer was closed", why);
+    s->broken = true;
+}
+
 // Decrypts what is there into the buffer of the read in progress. False: more bytes of the peer are needed.
 static bool
 decrypt(struct transport_stream *s)
@@ -318,10 +329,18 @@ decrypt(struct transport_stream *s)
     int n = SSL_read(s->ssl, s->buf, s->room < INT_MAX ? (int)s->room : INT_MAX);
     s->got_n = n > 0 ? (size_t)n : 0;
     if (n > 0)
+        s->barren_n = 0;
+    if (BIO_ctrl_pending(SSL_get_wbio(s->ssl)) > UNREAD_BYTES_MAX)
+        protocol_error(s, "it does not read what TLS answers");
+    else if (s->barren_n > BARREN_BYTES_MAX)
+        protocol_error(s, "it sends records without plain text");
+    if (n > 0 || s->broken)
         return true;
     int why = SSL_get_error(s->ssl, n);
     if (why == SSL_ERROR_WANT_READ && !s->ended)
         return false;
+    if (why == SSL_ERROR_SSL)
+        protocol_error(s, tls_why());
     s->broken = s->broken || why != SSL_ERROR_ZERO_RETURN;
     return true;
 }
@@ -352,6 +371,7 @@ on_read_below(void *stream, size_t n)
         s->ended = true;
     else if (BIO_write(SSL_get_rbio(s->ssl), s->rx, (int)n) != (int)n)
         s->ended = s->broken = true; // out of memory
+    s->barren_n += n;
     if (!s->open) {
         stream_over(s);
         return;

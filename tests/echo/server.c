@@ -3,7 +3,8 @@
 //
 //   echo-server [NAME=NUMBER...] ADDRESS...     prints "listening ADDRESS" for each, then "ready"
 //
-// NAME is a field of struct rpc_limits, or "websocket". SIGTERM drains for grace_ms (30,000) and ends it; SIGINT ends it at once.
+// NAME is a field of struct rpc_limits, or "websocket"; or, with a file, "certificate", "key" or "client_ca" of tls+tcp
+// addresses, whose clients show a certificate for DNS:client. SIGTERM drains for grace_ms (30,000) and ends it; SIGINT ends it at once.
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,14 +19,17 @@
 #include "server/api/api.h"
 #include "server/base/metrics.h"
 #include "server/rpc/dispatch.h"
+#include "server/rpc/principal.h"
 #include "server/rpc/rpc.h"
 #include "server/rpc/tenants.h"
+#include "server/rpc/tls.h"
 #include "server/base/server.h"
 
 static struct rpc *rpc;
 static struct server server;
 static struct rpc_limits limits;
 static struct tenants tenants;
+static struct tls_files tls;
 static uint32_t grace_ms = 30000;
 static uint32_t changes;
 static uint32_t cancels[3];
@@ -220,7 +224,24 @@ static const struct {
     {"idempotency_keys_max", &limits.idempotency_keys_max, NULL},
     {"idempotency_bytes_max", NULL, &limits.idempotency_bytes_max},
     {"grace_ms", &grace_ms, NULL},
+    {"old_tls", &tls.old, NULL},
 };
+
+static bool
+set_file(const char *name, size_t n, const char *value)
+{
+    const struct {
+        const char *name;
+        char *path;
+    } paths[] = {{"certificate", tls.certificate}, {"key", tls.key}, {"client_ca", tls.client_ca}};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        if (strlen(paths[i].name) != n || memcmp(paths[i].name, name, n) != 0)
+            continue;
+        (void)snprintf(paths[i].path, TLS_PATH_MAX, "%s", value);
+        return true;
+    }
+    return false;
+}
 
 static bool
 set_limit(const char *name, size_t n, const char *value)
@@ -229,6 +250,8 @@ set_limit(const char *name, size_t n, const char *value)
         limits.websocket = value[0] == '1';
         return true;
     }
+    if (set_file(name, n, value))
+        return true;
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
         if (strlen(settings[i].name) != n || memcmp(settings[i].name, name, n) != 0)
             continue;
@@ -268,6 +291,17 @@ on_signal(uv_signal_t *handle, int number)
 }
 
 static int
+start_rpc(struct err *e)
+{
+    limits.tls = tls.certificate[0] != '\0';
+    tls.clients_n = tls.client_ca[0] != '\0';
+    tls.clients[0] =
+        (struct tls_client){.name = "DNS:client", .tenant = "tls", .scopes = scopes_usual()};
+    rpc = rpc_new(server.loop, server.dispatch, &limits, &tenants);
+    return rpc != NULL ? rpc_use_certificates(rpc, &tls, e) : err_sys(e, ENOMEM, "start");
+}
+
+static int
 listen_all(int argc, char **argv, struct err *e)
 {
     char bound[128];
@@ -275,11 +309,9 @@ listen_all(int argc, char **argv, struct err *e)
         const char *equals = strchr(argv[i], '=');
         if (equals != NULL && set_limit(argv[i], (size_t)(equals - argv[i]), equals + 1))
             continue;
-        if (rpc == NULL)
-            rpc = rpc_new(server.loop, server.dispatch, &limits, &tenants);
-        if (rpc == NULL)
-            return err_sys(e, ENOMEM, "start");
-        int failed = rpc_listen(rpc, argv[i], 0660, -1, bound, sizeof bound, e);
+        int failed = rpc == NULL ? start_rpc(e) : 0;
+        if (!failed)
+            failed = rpc_listen(rpc, argv[i], 0660, -1, bound, sizeof bound, e);
         if (failed)
             return failed;
         (void)printf("listening %s\n", bound);

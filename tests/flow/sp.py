@@ -12,11 +12,13 @@ import contextlib
 import os
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import tempfile
 import time
 
+from ca import Certificates
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from slowness import Popen, scaled
 from runner import check, until
@@ -75,6 +77,26 @@ class Closed(Exception):
     pass
 
 
+class Tls:
+    """The certificates of echo-servers and their clients, once Tls.use() was called: then each server's tcp is tls+tcp."""
+
+    files = context = None
+
+    @classmethod
+    def use(cls):
+        cls.files = Certificates("rpc-tls")
+        cls.files.authority("ca")
+        cls.files.certificate("server", "DNS:localhost,IP:127.0.0.1")
+        cls.files.certificate("client", "DNS:client")
+        cls.context = ssl.create_default_context(cafile=cls.files.path("ca.pem"))
+        cls.context.load_cert_chain(cls.files.path("client.pem"), cls.files.path("client.key"))
+
+    @classmethod
+    def arguments(cls):
+        files = (("certificate", "server.pem"), ("key", "server.key"), ("client_ca", "ca.pem"))
+        return [f"{name}={cls.files.path(file)}" for name, file in files] if cls.files else []
+
+
 class Server:
     def __init__(self, prefix=(), env=None, **limits):
         self.prefix = list(prefix)  # of the command
@@ -87,14 +109,15 @@ class Server:
         self.ipc = f"ipc://{self.folder.name}/s"
         args = self.prefix + [os.path.join(BUILD, "tests/echo/echo-server")]
         args += [f"{k}={v}" for k, v in self.limits.items()]
-        args += [self.ipc, "tcp://127.0.0.1:0"] + (["ws://127.0.0.1:0/rpc"] if "websocket" in self.limits else [])
+        args += Tls.arguments()
+        args += [self.ipc, "tls+tcp://127.0.0.1:0" if Tls.files else "tcp://127.0.0.1:0"] + (["ws://127.0.0.1:0/rpc"] if "websocket" in self.limits else [])
         self.process = Popen(args, stdout=subprocess.PIPE, text=True, env=self.env)
         self.pid = self.process.pid
         for line in self.process.stdout:
             words = line.split()
             if words[0] == "ready":
                 break
-            if words[1].startswith("tcp://"):
+            if words[1].startswith(("tcp://", "tls+tcp://")):
                 self.tcp = words[1]
             if words[1].startswith("ws://"):
                 self.ws = words[1]
@@ -128,6 +151,12 @@ class Server:
 
 
 def connect(address, timeout=60):
+    s = dial(address, timeout)
+    return Tls.context.wrap_socket(s, server_hostname="localhost") if address.startswith("tls+tcp://") else s
+
+
+def dial(address, timeout=60):
+    """A socket; over tls+tcp before the handshake."""
     if address.startswith("ipc://"):
         s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         s.settimeout(scaled(timeout))
@@ -139,7 +168,7 @@ def connect(address, timeout=60):
             except BlockingIOError:  # the backlog is full
                 time.sleep(0.002)
         raise TimeoutError(address)
-    host, port = address[6:].rsplit(":", 1)
+    host, port = address.split("://")[1].rsplit(":", 1)
     s = socket.create_connection((host, int(port)), scaled(timeout))
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return s
@@ -150,7 +179,7 @@ def read_exactly(s, n):
     while len(parts) < n:
         try:
             part = s.recv(n - len(parts))
-        except ConnectionResetError:
+        except (ConnectionResetError, ssl.SSLEOFError):
             raise Closed() from None
         if not part:
             raise Closed()
@@ -259,7 +288,7 @@ class Client:
             while self.socket.recv(1 << 20):
                 pass
             return True
-        except (ConnectionResetError, BrokenPipeError):
+        except (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError):
             return True
         except TimeoutError:
             return False

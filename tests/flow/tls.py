@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """tls+tcp: who may call, what a stranger gets, certificates that are renewed, and peers that mean harm."""
 
-import atexit
 import contextlib
 import json
 import os
@@ -12,16 +11,17 @@ import socket
 import ssl
 import subprocess
 import sys
-import tempfile
 
 from broker import Broker, binary, descriptors, rss_kib, sanitized
+from ca import Certificates
 from runner import check, run_cases, time_passes, until
 from slowness import scaled
 
 PORT = 20000 + os.getpid() % 10000
 ADDRESS = f"tls+tcp://127.0.0.1:{PORT}"
 HELLO, ANSWER = b"\0SP\0\0\x30\0\0", b"\0SP\0\0\x31\0\0"
-FOLDER = tempfile.mkdtemp(prefix="stockade-tls-")
+FILES = Certificates("tls")
+FOLDER = FILES.folder
 CONFIG = f"""
 rpc: {{handshake: 2s}}
 tls:
@@ -37,25 +37,6 @@ tls:
 # ---- certificates
 
 
-def openssl(*words, feed=None):
-    return subprocess.run(["openssl", *words], input=feed, check=True, capture_output=True, cwd=FOLDER).stdout
-
-
-def authority(name):
-    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key",
-            "-out", f"{name}.pem", "-days", "3", "-subj", f"/CN={name}")
-
-
-def certificate(name, names, of="ca", days=3, file=None):
-    file = file or name
-    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{file}.key", "-out",
-            f"{file}.csr", "-subj", f"/CN={name}")
-    with open(f"{FOLDER}/names", "w", encoding="utf-8") as f:
-        f.write(f"subjectAltName={names}\n")
-    openssl("x509", "-req", "-in", f"{file}.csr", "-CA", f"{of}.pem", "-CAkey", f"{of}.key", "-CAcreateserial", "-days",
-            str(days), "-extfile", "names", "-out", f"{file}.pem")
-
-
 def says(*words):
     r = subprocess.run([binary("stockaded"), *words], capture_output=True, text=True, check=False)
     return r.stdout + r.stderr
@@ -67,15 +48,14 @@ def for_the_broker():
 
 
 def make_all():
-    os.chmod(FOLDER, 0o755)
-    authority("ca")
-    authority("others")
-    certificate("server", "DNS:localhost,IP:127.0.0.1")
-    certificate("ci", "URI:spiffe://example/ci")
-    certificate("build", "DNS:build.example")
-    certificate("nobody", "DNS:nobody.example")
-    certificate("forged", "URI:spiffe://example/ci", of="others")
-    certificate("old", "URI:spiffe://example/ci", days=0)
+    FILES.authority("ca")
+    FILES.authority("others")
+    FILES.certificate("server", "DNS:localhost,IP:127.0.0.1")
+    FILES.certificate("ci", "URI:spiffe://example/ci")
+    FILES.certificate("build", "DNS:build.example")
+    FILES.certificate("nobody", "DNS:nobody.example")
+    FILES.certificate("forged", "URI:spiffe://example/ci", of="others")
+    FILES.certificate("old", "URI:spiffe://example/ci", days=0)
 
 
 # ---- peers
@@ -197,9 +177,9 @@ def the_broker_must_prove_who_it_is(b):
     check(r.returncode == 77 and b"the broker's certificate is refused" in r.stderr, r.stderr)
     r = command("info", STOCKADE_SERVER_NAME="elsewhere.example")
     check(r.returncode == 77 and b"hostname mismatch" in r.stderr, r.stderr)
-    public = openssl("x509", "-in", "server.pem", "-pubkey", "-noout")
-    der = openssl("pkey", "-pubin", "-outform", "der", feed=public)
-    pin = openssl("base64", "-A", feed=openssl("dgst", "-sha256", "-binary", feed=der)).decode()
+    public = FILES.openssl("x509", "-in", "server.pem", "-pubkey", "-noout")
+    der = FILES.openssl("pkey", "-pubin", "-outform", "der", feed=public)
+    pin = FILES.openssl("base64", "-A", feed=FILES.openssl("dgst", "-sha256", "-binary", feed=der)).decode()
     no_ca = {k: v for k, v in env("ci", STOCKADE_PIN=f"sha256//{pin}").items() if k != "STOCKADE_CA_FILE"}
     check(run(no_ca, "run", "--", "true").returncode == 0, "a pin alone is proof enough")
     r = run({**no_ca, "STOCKADE_PIN": "sha256//" + "A" * 43 + "="}, "run", "--", "true")
@@ -215,7 +195,7 @@ def certificates_are_renewed_without_a_restart(b):
 
     before = serial()
     with greeted(connected("ci")) as open_before:
-        certificate("server", "DNS:localhost,IP:127.0.0.1")
+        FILES.certificate("server", "DNS:localhost,IP:127.0.0.1")
         for_the_broker()
         b.reload()
         check(serial() != before, "new connections see the new certificate")
@@ -289,7 +269,7 @@ def thousands_of_connections_leave_nothing(b):
 
 
 def a_peer_that_renews_keys_without_end_is_closed(b):
-    """Neither Python nor openssl(1) sends many: s_client's command K does one each."""
+    """Neither Python nor FILES.openssl(1) sends many: s_client's command K does one each."""
     before = descriptors(b.process.pid)
     r = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{PORT}", "-CAfile", "ca.pem", "-quiet", "-no_ign_eof"],
                        cwd=FOLDER, input=b"K\n" * 200, capture_output=True, timeout=60, check=False)
@@ -321,7 +301,6 @@ CASES = [what_the_configuration_gets_wrong_is_refused, a_stranger_gets_the_greet
 
 
 def main():
-    atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
     make_all()
     for_the_broker()
     with Broker("--listen", ADDRESS, config=CONFIG) as b:
