@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """AuditService: what a tenant sees of the log, what an operator sees, following it, and a job's proof."""
 
+import contextlib
 import json
 import os
 import signal
@@ -60,6 +61,25 @@ def an_operator_sees_all_and_what_belongs_to_nobody(b):
     check(all("change" not in m for m in tail(b)), "root's own records are its calls and jobs")
 
 
+@contextlib.contextmanager
+def busy(b):
+    """Calls that fill the log."""
+    stop = threading.Event()
+
+    def call():
+        while not stop.is_set():
+            b.cli("ls")
+    threads = [threading.Thread(target=call) for _ in range(2)]
+    for t in threads:
+        t.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for t in threads:
+            t.join()
+
+
 def a_follower_gets_each_record_once_also_over_files_and_a_restart(b):
     f = b.popen("audit", "tail", "--follow", "--tenant", "*", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     got = []
@@ -69,18 +89,8 @@ def a_follower_gets_each_record_once_also_over_files_and_a_restart(b):
     thread = threading.Thread(target=read)
     thread.start()
     until(lambda: got, "the last records come", 20)
-    stop = threading.Event()
-
-    def busy():
-        while not stop.is_set():
-            b.cli("ls")
-    threads = [threading.Thread(target=busy) for _ in range(2)]
-    for t in threads:
-        t.start()
-    until(lambda: len(got) > 300, lambda: f"300 records come: {len(got)}", 120)
-    stop.set()
-    for t in threads:
-        t.join()
+    with busy(b):
+        until(lambda: len(got) > 300, lambda: f"300 records come: {len(got)}", 120)
     b.stop()
     b.start()
     until(lambda: any("start" in m for m in got), "it goes on after a restart", 30)
@@ -126,18 +136,8 @@ def a_job_is_proved_by_the_broker_and_checked_without_it(b):
 def an_old_job_is_found_in_an_older_file(b):
     process = a_job_is_proved_by_the_broker_and_checked_without_it(b)
     files = len(os.listdir(f"{b.state}/audit"))
-    stop = threading.Event()
-
-    def busy():
-        while not stop.is_set():
-            b.cli("ls")
-    threads = [threading.Thread(target=busy) for _ in range(2)]
-    for t in threads:
-        t.start()
-    until(lambda: len(os.listdir(f"{b.state}/audit")) >= files + 2, "two files more", 120)
-    stop.set()
-    for t in threads:
-        t.join()
+    with busy(b):
+        until(lambda: len(os.listdir(f"{b.state}/audit")) >= files + 2, "two files more", 120)
     r = b.stranger("inspect", "--proof", process)
     check(r.returncode == 0, r.stderr)
 

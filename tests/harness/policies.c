@@ -6,6 +6,7 @@
 
 #include "proto/arena.h"
 #include "proto/now.h"
+#include "proto/validate.h"
 #include "proto/yaml_message.h"
 
 struct policy *policy;
@@ -61,4 +62,20 @@ decide(const char *call)
         fail_msg("%s", e.text);
     yaml_tree_free(y);
     return policy_verdict_name[decision.verdict];
+}
+
+int
+policies_set_up(void **unused)
+{
+    struct err e;
+    (void)unused;
+    return validate_init(&e);
+}
+
+int
+policies_tear_down(void **unused)
+{
+    (void)unused;
+    policy_free(policy);
+    return 0;
 }

@@ -25,6 +25,10 @@ void load(const char *text);
 // Decides about a call in YAML. Returns the name of the verdict.
 const char *decide(const char *call);
 
+// For cmocka_run_group_tests().
+int policies_set_up(void **unused);
+int policies_tear_down(void **unused);
+
 #define DECIDES(call, verdict, by)                                                                 \
     do {                                                                                           \
         assert_string_equal(decide(call), verdict);                                                \

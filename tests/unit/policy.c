@@ -12,7 +12,6 @@
 
 #include "proto/glob.h"
 #include "proto/now.h"
-#include "proto/validate.h"
 #include "server/access/policy.h"
 #include "server/policy/network.h"
 #include "tests/harness/policies.h"
@@ -468,22 +467,6 @@ patterns_are_linear(void **unused)
                          rows[i].matches);
 }
 
-static int
-set_up(void **unused)
-{
-    struct err e;
-    (void)unused;
-    return validate_init(&e);
-}
-
-static int
-tear_down(void **unused)
-{
-    (void)unused;
-    policy_free(policy);
-    return 0;
-}
-
 int
 main(void)
 {
@@ -509,5 +492,5 @@ main(void)
         cmocka_unit_test(more_rules_than_the_bound_are_refused),
         cmocka_unit_test(patterns_are_linear),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, policies_set_up, policies_tear_down);
 }

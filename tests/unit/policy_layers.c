@@ -12,7 +12,6 @@
 #include <cmocka.h>
 
 #include "proto/now.h"
-#include "proto/validate.h"
 #include "proto/yaml_write.h"
 #include "server/access/policy.h"
 #include "tests/harness/policies.h"
@@ -290,22 +289,6 @@ a_refusal_says_what_else_may_be_done(void **unused)
     assert_string_equal(decision.allowed, "1 calls in 1h, 1 at once");
 }
 
-static int
-set_up(void **unused)
-{
-    struct err e;
-    (void)unused;
-    return validate_init(&e);
-}
-
-static int
-tear_down(void **unused)
-{
-    (void)unused;
-    policy_free(policy);
-    return 0;
-}
-
 int
 main(void)
 {
@@ -319,5 +302,5 @@ main(void)
         cmocka_unit_test(a_refusal_says_what_else_may_be_done),
         cmocka_unit_test(layers_of_templates_count_to_the_bound),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, policies_set_up, policies_tear_down);
 }

@@ -13,9 +13,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 import stockade
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
     from typing_extensions import Self
@@ -141,3 +144,12 @@ class Broker:
             if kind is not None:
                 print(self.log()[-4000:])
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def running(*, policy: str = "", config: str = "") -> Iterator[Broker]:
+    """For a fixture: a broker until its tests are over. Skips them where none can start."""
+    why = why_not()
+    if why:
+        pytest.skip(why)
+    with Broker(policy=policy, config=config) as started:
+        yield started

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One broker for all tests that do no harm to it."""
+"""One broker for all tests that do no harm to it, and its clients, also of a file's own broker."""
 
 from __future__ import annotations
 
@@ -16,26 +16,32 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[brokers.Broker]:
-    why = brokers.why_not()
-    if why:
-        pytest.skip(why)
-    with brokers.Broker() as started:
-        yield started
+    yield from brokers.running()
 
 
 @pytest.fixture
 def own_broker() -> Iterator[brokers.Broker]:
     """A broker that the test may end."""
-    why = brokers.why_not()
-    if why:
-        pytest.skip(why)
-    with brokers.Broker() as started:
-        yield started
+    yield from brokers.running()
 
 
 @pytest.fixture
 def client(broker: brokers.Broker) -> Iterator[Client]:
     with Client(broker.ipc) as made:
+        yield made
+
+
+@pytest.fixture
+def root(broker: brokers.Broker) -> Iterator[Client]:
+    """The user root."""
+    with Client(broker.ipc) as made:
+        yield made
+
+
+@pytest.fixture
+def agent(broker: brokers.Broker) -> Iterator[Client]:
+    """The tenant tcp, which is no operator."""
+    with Client(broker.tcp) as made:
         yield made
 
 

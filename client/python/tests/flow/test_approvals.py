@@ -31,23 +31,7 @@ layers:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[brokers.Broker]:
-    why = brokers.why_not()
-    if why:
-        pytest.skip(why)
-    with brokers.Broker(policy=POLICY) as started:
-        yield started
-
-
-@pytest.fixture
-def root(broker: brokers.Broker) -> Iterator[stockade.Client]:
-    with stockade.Client(broker.ipc) as made:
-        yield made
-
-
-@pytest.fixture
-def agent(broker: brokers.Broker) -> Iterator[stockade.Client]:
-    with stockade.Client(broker.tcp) as made:
-        yield made
+    yield from brokers.running(policy=POLICY)
 
 
 def echo(client: stockade.Client, *words: str) -> str:

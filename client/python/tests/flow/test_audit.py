@@ -19,23 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[brokers.Broker]:
-    why = brokers.why_not()
-    if why:
-        pytest.skip(why)
-    with brokers.Broker() as started:
-        yield started
-
-
-@pytest.fixture
-def root(broker: brokers.Broker) -> Iterator[stockade.Client]:
-    with stockade.Client(broker.ipc) as made:
-        yield made
-
-
-@pytest.fixture
-def agent(broker: brokers.Broker) -> Iterator[stockade.Client]:
-    with stockade.Client(broker.tcp) as made:
-        yield made
+    yield from brokers.running()
 
 
 def test_wrong_arguments_are_refused(agent: stockade.Client) -> None:

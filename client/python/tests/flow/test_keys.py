@@ -70,17 +70,7 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
 
 @pytest.fixture(scope="module")
 def broker(issuer: Issuer) -> Iterator[brokers.Broker]:
-    why = brokers.why_not()
-    if why:
-        pytest.skip(why)
-    with brokers.Broker(config=issuer.config) as started:
-        yield started
-
-
-@pytest.fixture
-def root(broker: brokers.Broker) -> Iterator[stockade.Client]:
-    with stockade.Client(broker.ipc) as made:
-        yield made
+    yield from brokers.running(config=issuer.config)
 
 
 def runs(broker: brokers.Broker, token: str) -> str:

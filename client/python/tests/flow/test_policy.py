@@ -39,17 +39,7 @@ layers:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[brokers.Broker]:
-    why = brokers.why_not()
-    if why:
-        pytest.skip(why)
-    with brokers.Broker(policy=POLICY) as started:
-        yield started
-
-
-@pytest.fixture
-def client(broker: brokers.Broker) -> Iterator[stockade.Client]:
-    with stockade.Client(broker.ipc) as made:
-        yield made
+    yield from brokers.running(policy=POLICY)
 
 
 def test_a_call_is_explained_as_it_would_be_decided(client: stockade.Client) -> None:
