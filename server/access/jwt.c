@@ -17,7 +17,7 @@
 
 enum {
     HEADER_MAX = 1024,  // bytes of the decoded header
-    KEYS_TRIED_MAX = 8, // of different issuers with the same key id
+    KEYS_TRIED_MAX = 8, // in vain: with the same key id, or where the token names none
     P256_BYTES = 32,
     DER_MAX = 80,
     SIGNATURE_MAX = 8192 / 8,
@@ -142,6 +142,11 @@ signature_holds(const struct jwk *k, const struct parts *p, const uint8_t *signa
     return holds;
 }
 
+struct bytes {
+    size_t n;
+    uint8_t bytes[SIGNATURE_MAX];
+};
+
 static bool
 fits(const struct jwt_issuer *issuer, const struct jwk *k, const struct header *h)
 {
@@ -149,33 +154,46 @@ fits(const struct jwt_issuer *issuer, const struct jwk *k, const struct header *
            (h->id[0] == '\0' || strcmp(k->id, h->id) == 0);
 }
 
-// The issuer whose key has signed it; NULL: refused.
-static const struct jwt_issuer *
-find_issuer(const struct jwt_trust *trust, const struct parts *p, const struct header *h,
-            struct err *e)
+// Whether a key of this issuer has signed it. *tried counts the keys that have not, of all issuers.
+static bool
+is_signer(const struct jwt_trust *trust, uint32_t issuer, const struct parts *p,
+          const struct header *h, const struct bytes *signature, size_t *tried)
 {
-    uint8_t signature[SIGNATURE_MAX];
-    size_t n = 0, tried = 0;
-    if (sodium_base642bin(signature, sizeof signature, p->text + p->signed_n + 1,
-                          p->n - p->signed_n - 1, NULL, &n, NULL,
+    const struct jwks *keys = trust->keys[issuer];
+    for (size_t k = 0; keys != NULL && k < keys->n && *tried < KEYS_TRIED_MAX; k++) {
+        if (!fits(&trust->issuer[issuer], &keys->key[k], h))
+            continue;
+        if (signature_holds(&keys->key[k], p, signature->bytes, signature->n))
+            return true;
+        ++*tried;
+    }
+    return false;
+}
+
+// Bits of the issuers whose key has signed it: the tenants of one provider are several issuers with the same keys. 0: refused.
+static uint32_t
+find_signers(const struct jwt_trust *trust, const struct parts *p, const struct header *h,
+             struct err *e)
+{
+    struct bytes signature = {.n = 0};
+    size_t tried = 0;
+    uint32_t found = 0;
+    if (sodium_base642bin(signature.bytes, sizeof signature.bytes, p->text + p->signed_n + 1,
+                          p->n - p->signed_n - 1, NULL, &signature.n, NULL,
                           sodium_base64_VARIANT_URLSAFE_NO_PADDING) != 0) {
         (void)refuse(e, "JWT_FORM", "its signature cannot be read");
-        return NULL;
+        return 0;
     }
     for (uint32_t i = 0; i < trust->n; i++)
-        for (size_t k = 0; trust->keys[i] != NULL && k < trust->keys[i]->n; k++) {
-            const struct jwk *key = &trust->keys[i]->key[k];
-            if (tried == KEYS_TRIED_MAX || !fits(&trust->issuer[i], key, h))
-                continue;
-            if (signature_holds(key, p, signature, n))
-                return &trust->issuer[i];
-            tried++;
-        }
+        if (is_signer(trust, i, p, h, &signature, &tried))
+            found |= UINT32_C(1) << i;
+    if (found != 0)
+        return found;
     if (tried > 0)
         (void)refuse(e, "JWT_SIGNATURE", "its signature is wrong");
     else
         (void)refuse(e, "JWT_KEY", "no key of a known issuer has its key id and algorithm");
-    return NULL;
+    return 0;
 }
 
 // ---- the claims
@@ -247,14 +265,24 @@ copy_subject(const json_t *claims, char out[JWT_SUBJECT])
             *p = '?';
 }
 
+// The one of the signers that it names; NULL: none of them.
+static const struct jwt_issuer *
+find_issuer(const struct jwt_trust *trust, uint32_t signers, const json_t *claims)
+{
+    const char *iss = json_string_value(json_object_get(claims, "iss"));
+    for (uint32_t i = 0; iss != NULL && i < trust->n; i++)
+        if ((signers >> i & 1) != 0 && strcmp(trust->issuer[i].issuer, iss) == 0)
+            return &trust->issuer[i];
+    return NULL;
+}
+
 static int
 check_claims(const json_t *claims, const struct jwt_issuer *issuer, int64_t now_ms,
              struct jwt_result *out, struct err *e)
 {
-    const char *iss = json_string_value(json_object_get(claims, "iss"));
     if (!json_is_object(claims))
         return refuse(e, "JWT_FORM", "its claims cannot be read");
-    if (iss == NULL || strcmp(iss, issuer->issuer) != 0)
+    if (issuer == NULL)
         return refuse(e, "JWT_ISSUER", "it names another issuer than the one that signed it");
     if (!claim_matches(json_object_get(claims, "aud"), issuer->audience, true))
         return refuse(e, "JWT_AUDIENCE", "it was made for another audience");
@@ -286,11 +314,11 @@ jwt_verify(const struct jwt_trust *trust, const char *text, int64_t now_ms, stru
     int r = read_header(&p, &h, e);
     if (r < 0)
         return r;
-    const struct jwt_issuer *issuer = find_issuer(trust, &p, &h, e);
-    if (issuer == NULL)
+    const uint32_t signers = find_signers(trust, &p, &h, e);
+    if (signers == 0)
         return err_errno(e);
     json_t *claims = decode(p.text + p.header_n + 1, p.signed_n - p.header_n - 1, JWT_TEXT_MAX);
-    r = check_claims(claims, issuer, now_ms, out, e);
+    r = check_claims(claims, find_issuer(trust, signers, claims), now_ms, out, e);
     json_decref(claims);
     return r;
 }

@@ -245,6 +245,29 @@ the_algorithm_is_not_the_tokens_choice(void **unused)
     issuer.algorithms = 7;
 }
 
+// Tenants of one provider are issuers of their own, whose key sets are the same.
+static void
+issuers_may_have_the_same_keys(void **unused)
+{
+    struct jwt_issuer both[2] = {issuer, issuer};
+    struct jwks *same[2] = {sets[0], sets[0]};
+    const struct jwt_trust two = {2, both, same};
+    const char *text = sign(JWT_ES256, keys[JWT_ES256], header_of(JWT_ES256), claims_ok);
+    struct jwt_result found;
+    struct err e = {.text = ""};
+    (void)unused;
+    (void)snprintf(both[0].issuer, sizeof both[0].issuer, "https://third.example");
+    assert_true(jwt_verify(&two, text, NOW_S * 1000, &found, &e) < 0 || found.issuer == &both[1]);
+    assert_string_equal(e.text, "");
+    (void)snprintf(both[1].issuer, sizeof both[1].issuer, "https://fourth.example");
+    assert_true(jwt_verify(&two, text, NOW_S * 1000, &found, &e) < 0);
+    assert_string_equal(e.reason, "JWT_ISSUER");
+    both[0] = issuer;
+    both[0].algorithms = UINT32_C(1) << JWT_RS256; // the right name, but its key does not count
+    assert_true(jwt_verify(&two, text, NOW_S * 1000, &found, &e) < 0);
+    assert_string_equal(e.reason, "JWT_ISSUER");
+}
+
 static void
 a_header_is_taken_literally(void **unused)
 {
@@ -367,6 +390,7 @@ main(void)
         cmocka_unit_test(each_algorithm_is_verified),
         cmocka_unit_test(a_changed_byte_is_refused),
         cmocka_unit_test(the_algorithm_is_not_the_tokens_choice),
+        cmocka_unit_test(issuers_may_have_the_same_keys),
         cmocka_unit_test(a_header_is_taken_literally),
         cmocka_unit_test(claims_are_compared_exactly),
         cmocka_unit_test(the_clock_may_differ_by_the_skew_and_no_more),
