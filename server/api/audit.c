@@ -49,10 +49,17 @@ read_kinds(const Stockade__V1__AuditFilter *f, uint32_t *out, struct err *e)
     return 0;
 }
 
-static int64_t
-ns_of(const Google__Protobuf__Timestamp *t)
+static int
+read_time(const Google__Protobuf__Timestamp *t, const char *field, int64_t *out, struct err *e)
 {
-    return t != NULL ? t->seconds * 1000000000 + t->nanos : 0;
+    enum { SECOND_NS = 1000000000 };
+    if (t == NULL)
+        return 0;
+    if (t->seconds < 0 || t->seconds >= INT64_MAX / SECOND_NS || t->nanos < 0 ||
+        t->nanos >= SECOND_NS)
+        return err_field(e, field, "must be between 1970 and 2262");
+    *out = t->seconds * SECOND_NS + t->nanos;
+    return 0;
 }
 
 static int
@@ -69,11 +76,12 @@ read_query(const struct call *c, const Stockade__V1__AuditFilter *f, struct audi
     (void)snprintf(q->method, sizeof q->method, "%s", f->method);
     (void)snprintf(q->object, sizeof q->object, "%s", f->object);
     q->phase = (uint32_t)f->phase;
-    q->since_ns = ns_of(f->since_time);
-    q->until_ns = ns_of(f->until_time);
     if (f->phase > STOCKADE__V1__AUDIT_PHASE__AUDIT_PHASE_REFUSED)
         return err_field(e, "filter.phase", "there is no phase %d", (int)f->phase);
-    return read_kinds(f, &q->kinds, e);
+    int r = read_time(f->since_time, "filter.since_time", &q->since_ns, e);
+    if (r == 0)
+        r = read_time(f->until_time, "filter.until_time", &q->until_ns, e);
+    return r == 0 ? read_kinds(f, &q->kinds, e) : r;
 }
 
 // The next record of a batch, in the arena. NULL: there is none, or it cannot be read.

@@ -172,6 +172,33 @@ begin(struct audit_reader *r)
     (void)uv_queue_work(r->loop, &r->work, in_thread, on_work_done);
 }
 
+// Readers may stay for as long as they like, so no tenant gets all places, and all of them leave some to operators.
+static int
+check_room(const struct audit *a, const struct audit_query *q, struct err *e)
+{
+    unsigned own = 0, tenants = 0;
+    const char *who = NULL;
+    list_each(it, &a->readers)
+    {
+        const struct audit_query *other = &list_entry(it, struct audit_reader, node)->query;
+        tenants += !other->all;
+        own += !other->all && strcmp(other->tenant, q->tenant) == 0;
+    }
+    if (!q->all && own >= AUDIT_READERS_OF_TENANT)
+        who = q->tenant;
+    else if (!q->all && tenants >= AUDIT_READERS_OF_TENANTS)
+        who = "all tenants";
+    else if (a->readers_n >= AUDIT_READERS_MAX)
+        who = "all callers";
+    if (who == NULL)
+        return 0;
+    int r =
+        err_set(e, ERR_RESOURCE_EXHAUSTED,
+                "the calls of %s that read the audit log are the most that may do so at once", who);
+    err_detail(e, "AUDIT_READERS", NULL, "try again in a second");
+    return r;
+}
+
 struct audit_reader *
 audit_reader_new(struct audit *a, uv_loop_t *loop, const struct audit_query *q,
                  audit_read_done *done, void *cookie, struct err *e)
@@ -181,12 +208,8 @@ audit_reader_new(struct audit *a, uv_loop_t *loop, const struct audit_query *q,
         err_detail(e, "AUDIT_OFF", NULL, "the operator sets audit.enabled in stockaded.yaml");
         return NULL;
     }
-    if (a->readers_n == AUDIT_READERS_MAX) {
-        (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%d calls read the audit log already",
-                      AUDIT_READERS_MAX);
-        err_detail(e, "AUDIT_READERS", NULL, "try again in a second");
+    if (check_room(a, q, e) < 0)
         return NULL;
-    }
     struct audit_reader *r = calloc(1, sizeof *r);
     const int dir = r != NULL ? fcntl(a->dir, F_DUPFD_CLOEXEC, 0) : -1;
     if (dir < 0) {

@@ -12,6 +12,8 @@
 
 enum {
     AUDIT_READERS_MAX = 64,
+    AUDIT_READERS_OF_TENANTS = 48, // the others are for operators
+    AUDIT_READERS_OF_TENANT = 16,
     AUDIT_READ_BYTES = 4 * 1024 * 1024, // of the log, in one piece
     AUDIT_BATCH_BYTES = 1024 * 1024,    // of records, in one batch
     AUDIT_METHOD = 97,

@@ -10,9 +10,12 @@ import subprocess
 import sys
 import threading
 
+import sp
+from api import connect
 from broker import Broker
 from runner import check, run_cases, until
 
+LIST, WATCH = "/stockade.v1.AuditService/List", "/stockade.v1.AuditService/Watch"
 CONFIG = """
 audit: {checkpoint_records: 8, checkpoint_interval: 300ms, rotate: 64K}
 """
@@ -39,6 +42,50 @@ def wrong_requests_are_refused(b):
                         (("inspect", "--proof", "0" * 32), b"")):
         r = b.stranger(*argv)
         check(r.returncode != 0 and words in r.stderr, f"{argv} {r.stderr}")
+
+
+def client(b, uid):
+    with sp.as_user(uid):
+        return connect(b)
+
+
+def times_that_no_record_can_have_are_refused(b):
+    """In nanoseconds they would be others, and so would the answer."""
+    c = connect(b)
+    for wrong in ({"seconds": 1 << 62}, {"seconds": 9223372036}, {"seconds": -1}, {"nanos": 1 << 30}, {"nanos": -1}):
+        for field in ("since_time", "until_time"):
+            for method, want in ((LIST, {"filter": {field: wrong}}), (WATCH, {"filter": {field: wrong}})):
+                failed = c.fails(method, want)
+                check(failed.code == sp.INVALID and f"filter.{field}" in f"{failed.message} {failed.details}", f"{wrong}: {failed}")
+    check(len(c.unary(LIST, {"filter": {"since_time": {"seconds": 9223372035, "nanos": 999999999}}}).records) == 0, "none is of that time")
+    c.close()
+
+
+def one_tenant_leaves_room_for_other_readers(b):
+    check(b.stranger("ls").returncode == 0, "others may connect")
+    one = client(b, 54321)
+    kept = [one.begin(WATCH, {}) for _ in range(17)]
+    frame = one.recv(kept[-1])
+    check(frame.kind == sp.END and frame.status.code == sp.EXHAUSTED and "AUDIT_READERS" in f"{sp.Failed(frame.status).details}", f"{frame}")
+    check(one.fails(LIST, {}).code == sp.EXHAUSTED, "nor may it list")
+    tail(b, "--tenant", "*")
+    other = client(b, 54322)
+    other.unary(LIST, {})
+    one.send(kept[0], sp.Frame(kind=sp.CANCEL))
+    while one.recv(kept[0]).kind != sp.END:  # after its records
+        pass
+    one.unary(LIST, {})
+    others = [client(b, 54330 + i) for i in range(3)]
+    held = 0
+    for c in others:
+        for _ in range(16):
+            call = c.begin(WATCH, {})
+            held += 1
+    check(others[-1].recv(call).status.code == sp.EXHAUSTED, f"{held} of others and 15: the rest is for operators")
+    tail(b, "--tenant", "*")
+    for c in (one, other, *others):
+        c.close()
+    until(lambda: b.stranger("audit", "tail").returncode == 0, "all have gone", 10)
 
 
 def a_tenant_sees_its_own_records_alone(b):
@@ -145,6 +192,8 @@ def an_old_job_is_found_in_an_older_file(b):
 def main():
     with Broker(config=CONFIG) as b:
         sys.exit(run_cases([wrong_requests_are_refused,
+                            times_that_no_record_can_have_are_refused,
+                            one_tenant_leaves_room_for_other_readers,
                             a_tenant_sees_its_own_records_alone,
                             an_operator_sees_all_and_what_belongs_to_nobody,
                             a_job_is_proved_by_the_broker_and_checked_without_it,

@@ -155,6 +155,16 @@ def connect(address, timeout=60):
     return Tls.context.wrap_socket(s, server_hostname="localhost") if address.startswith("tls+tcp://") else s
 
 
+@contextlib.contextmanager
+def as_user(uid):
+    """What the kernel tells the broker about a caller is decided when it connects."""
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
 def dial(address, timeout=60):
     """A socket; over tls+tcp before the handshake."""
     if address.startswith("ipc://"):

@@ -17,11 +17,8 @@ GREEDY, OTHER, THIRD, FOURTH = 65533, 65532, 65531, 65530
 
 
 def client(b, uid):
-    os.seteuid(uid)  # what SO_PEERCRED says is decided when it connects
-    try:
+    with sp.as_user(uid):
         return sp.Client(b.address, timeout=scaled(60))
-    finally:
-        os.seteuid(0)
 
 
 def client_again(b, uid):
