@@ -228,6 +228,16 @@ template_from(void *to, struct arena *a, const ProtobufCMessage *from)
     return true;
 }
 
+static bool
+quota_from(void *to, struct arena *a, const ProtobufCMessage *from)
+{
+    const Stockade__V1__QuotaUse *m = (const Stockade__V1__QuotaUse *)from;
+    (void)a;
+    *(struct stockade_quota *)to = (struct stockade_quota){
+        .name = m->name, .used = m->used, .limit = m->limit, .unlimited = m->unlimited};
+    return true;
+}
+
 bool
 info_from(struct stockade_info *to, struct arena *a, const Stockade__V1__InfoResponse *from)
 {
@@ -246,8 +256,11 @@ info_from(struct stockade_info *to, struct arena *a, const Stockade__V1__InfoRes
         .sandboxes = from->sandboxes,
         .processes = from->processes,
         .uptime_ms = from->uptime_ms,
+        .tenant = from->tenant,
+        .weight = from->weight,
     };
-    return LIST_FROM(to->features, to->features_n, a, from->features, from->n_features,
+    return LIST_FROM(to->quotas, to->quotas_n, a, from->quotas, from->n_quotas, quota_from) &&
+           LIST_FROM(to->features, to->features_n, a, from->features, from->n_features,
                      feature_from) &&
            LIST_FROM(to->templates, to->templates_n, a, from->templates, from->n_templates,
                      template_from);

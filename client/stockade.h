@@ -421,6 +421,14 @@ struct stockade_template {
     const char *warm_failed; // why some are not warm, or lack a module; ""
 };
 
+// A quota of the tenant. The name ends with its unit: "sandboxes", "cpu_millis", "memory_bytes", "jobs_per_minute"...
+struct stockade_quota {
+    const char *name;
+    uint64_t used;
+    uint64_t limit;
+    bool unlimited; // there is no limit
+};
+
 struct stockade_info {
     const char *version;
     const char *kernel;
@@ -438,6 +446,11 @@ struct stockade_info {
     size_t listeners_n;
     uint32_t sandboxes_own, sandboxes, processes;
     uint64_t uptime_ms;
+    // of the caller
+    const char *tenant;
+    uint32_t weight; // in the queue for sandboxes
+    const struct stockade_quota *quotas;
+    size_t quotas_n;
 };
 
 // ---- Jobs

@@ -295,7 +295,7 @@ open_audit(struct broker *b, struct err *e)
 static int
 make_store(struct broker *b, struct err *e)
 {
-    b->s.store = store_new(&b->s, &b->config->store, b->config->state_dir, e);
+    b->s.store = store_new(&b->s, b->config->state_dir, e);
     if (b->s.store == NULL)
         log_err(LOG_ERROR, "store", e); // all else works
     if (b->s.made != NULL)
@@ -314,6 +314,7 @@ make_core(struct broker *b, struct err *e)
     b->s.loop = &b->loop;
     b->s.config = b->config;
     b->s.tenants = &b->tenants;
+    b->tenants.quotas = &b->config->tenant_quotas;
     b->s.features = &b->root.features;
     b->s.started_ns = uv_hrtime();
     b->s.sandboxes = sandboxes_new(&b->s, &b->config->sandbox);
@@ -348,7 +349,7 @@ make_core(struct broker *b, struct err *e)
     noted_observe(b->s.sandboxes);
     b->s.made = made_all_new(&b->s);
     b->s.transactions = transactions_new(&b->s);
-    b->s.volumes = volumes_new(&b->s, &b->config->volume, b->config->state_dir);
+    b->s.volumes = volumes_new(&b->s, b->config->state_dir);
     if (b->s.volumes == NULL)
         return err_sys(e, ENOMEM, "start");
     sandboxes_set_mounters(b->s.sandboxes, &volume_mounters);

@@ -7,6 +7,7 @@
 #include "bill.h"
 #include "commands.h"
 #include "json.h"
+#include "proto/quantity.h"
 #include "text.h"
 #include "units.h"
 
@@ -68,6 +69,25 @@ print_templates(const struct stockade_info *i)
 }
 
 static void
+print_quotas(const struct stockade_info *i)
+{
+    static const char *const head[] = {"QUOTA", "USED", "AT MOST"};
+    struct table *t = table_new(head, sizeof head / sizeof head[0]);
+    for (size_t n = 0; t != NULL && n < i->quotas_n; n++) {
+        const struct stockade_quota *q = &i->quotas[n];
+        char used[QUANTITY_TEXT], most[QUANTITY_TEXT];
+        const char *cells[] = {q->name, quantity_show(q->name, q->used, used, sizeof used),
+                               q->unlimited ? "-"
+                                            : quantity_show(q->name, q->limit, most, sizeof most)};
+        if (!table_row(t, cells))
+            break;
+    }
+    if (t != NULL)
+        table_print(t, stdout);
+    table_free(t);
+}
+
+static void
 print_info(const struct stockade_info *i)
 {
     char text[TEXT_MAX], detail[TEXT_MAX];
@@ -83,6 +103,9 @@ print_info(const struct stockade_info *i)
     (void)printf("sandboxes  %u of yours, %u in total; %u process%s\n\n", i->sandboxes_own,
                  i->sandboxes, i->processes, i->processes == 1 ? "" : "es");
     print_templates(i);
+    (void)printf("\nquotas of %s, weight %u\n", text_clean(i->tenant, text, sizeof text),
+                 i->weight);
+    print_quotas(i);
     (void)printf("\nfeatures\n");
     for (size_t n = 0; n < i->features_n; n++) {
         (void)printf("  %-3s %-22s ", i->features[n].available ? "yes" : "NO",

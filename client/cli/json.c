@@ -217,6 +217,7 @@ json_t *
 json_of_info(const struct stockade_info *i)
 {
     json_t *o = json_object(), *features = json_array(), *templates = json_array();
+    json_t *quotas = json_array();
     for (size_t n = 0; n < i->features_n; n++) {
         json_t *f = json_object();
         (void)json_object_set_new(f, "name", text(i->features[n].name));
@@ -237,6 +238,17 @@ json_of_info(const struct stockade_info *i)
     (void)json_object_set_new(o, "tiers", strings(i->tiers, i->tiers_n));
     (void)json_object_set_new(o, "listeners", strings(i->listeners, i->listeners_n));
     (void)json_object_set_new(o, "degraded", strings(i->degraded, i->degraded_n));
+    for (size_t n = 0; n < i->quotas_n; n++) {
+        const struct stockade_quota *from = &i->quotas[n];
+        json_t *q = json_object();
+        (void)json_object_set_new(q, "name", text(from->name));
+        (void)json_object_set_new(q, "used", integer(from->used));
+        (void)json_object_set_new(q, "limit", from->unlimited ? json_null() : integer(from->limit));
+        (void)json_array_append_new(quotas, q);
+    }
+    (void)json_object_set_new(o, "tenant", text(i->tenant));
+    (void)json_object_set_new(o, "weight", integer(i->weight));
+    (void)json_object_set_new(o, "quotas", quotas);
     (void)json_object_set_new(o, "features", features);
     (void)json_object_set_new(o, "templates", templates);
     return o;

@@ -315,7 +315,9 @@ process_run(struct server *s, struct call *c, const ProtobufCMessage *req)
     const Stockade__V1__RunRequest *m = (const Stockade__V1__RunRequest *)req;
     struct sandbox_spec spec = {0};
     struct err e;
-    if (read_run(s, call_tenant(c), m, &spec, &e) < 0) {
+    const struct tenant *t = tenant_find(s->tenants, call_tenant(c));
+    if (tenant_check_jobs(t, uv_hrtime(), &e) < 0 ||
+        read_run(s, call_tenant(c), m, &spec, &e) < 0) {
         call_fail(c, &e);
         return;
     }

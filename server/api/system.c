@@ -12,9 +12,12 @@
 #include "server/base/metrics.h"
 #include "server/sandbox/pool.h"
 #include "server/rpc/rpc.h"
+#include "server/rpc/tenants.h"
 #include "server/sandbox/sandbox.h"
 #include "server/base/server.h"
 #include "server/sandbox/spawn.h"
+#include "server/store/store.h"
+#include "server/volume/volumes.h"
 #include "convert.h"
 #include "stockade/v1/system_service.pb-c.h"
 
@@ -105,6 +108,43 @@ add_templates(struct arena *a, const struct server *s, Stockade__V1__InfoRespons
     return true;
 }
 
+static uint64_t
+used_of(const struct server *s, const char *tenant, enum quota which)
+{
+    const struct tenant *t = tenant_find(s->tenants, tenant);
+    struct volumes_held volumes = {0};
+    uint32_t records = 0;
+    if (quota_table[which].account != LEDGER_ACCOUNTS)
+        return t != NULL ? tenant_held(t, quota_table[which].account) : 0;
+    if (which == QUOTA_JOBS_PER_MINUTE)
+        return t != NULL ? tenant_jobs_begun(t, uv_hrtime()) : 0;
+    if (which == QUOTA_KEPT_BYTES)
+        return s->store != NULL && t != NULL ? store_held(s->store, t, &records) : 0;
+    volumes_held(s->volumes, tenant, &volumes);
+    return which == QUOTA_VOLUMES ? volumes.n : volumes.bytes;
+}
+
+static bool
+add_quotas(struct arena *a, const struct server *s, const char *tenant,
+           Stockade__V1__InfoResponse *m)
+{
+    m->quotas = arena_alloc(a, sizeof(void *) * QUOTAS_N);
+    m->tenant = (char *)(uintptr_t)tenant;
+    m->weight = quota_weight(s->tenants->quotas, tenant);
+    for (int i = 0; m->quotas != NULL && i < QUOTAS_N; i++) {
+        const uint64_t most = quota_of(s->tenants->quotas, tenant, (enum quota)i);
+        Stockade__V1__QuotaUse *to = wire_make(a, &stockade__v1__quota_use__descriptor);
+        if (to == NULL)
+            return false;
+        to->name = quota_table[i].name;
+        to->used = used_of(s, tenant, (enum quota)i);
+        to->unlimited = most == UINT64_MAX;
+        to->limit = to->unlimited ? 0 : most;
+        m->quotas[m->n_quotas++] = to;
+    }
+    return m->quotas != NULL;
+}
+
 static bool
 add_listeners(struct arena *a, const struct server *s, Stockade__V1__InfoResponse *m)
 {
@@ -118,11 +158,12 @@ static void
 info(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     static const char *tiers[] = {"process"};
-    (void)req;
+    const char *whose = ((const Stockade__V1__InfoRequest *)req)->tenant;
+    const char *tenant = whose[0] != '\0' ? whose : call_tenant(c);
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
     Stockade__V1__InfoResponse m = STOCKADE__V1__INFO_RESPONSE__INIT;
     if (a == NULL || !add_features(a, s->features, &m) || !add_losses(a, &m) ||
-        !add_templates(a, s, &m) || !add_listeners(a, s, &m)) {
+        !add_templates(a, s, &m) || !add_listeners(a, s, &m) || !add_quotas(a, s, tenant, &m)) {
         convert_no_memory(c);
         return;
     }
@@ -132,7 +173,7 @@ info(struct server *s, struct call *c, const ProtobufCMessage *req)
     m.cgroups = s->features->hybrid != 0 ? "hybrid" : "v2";
     m.tiers = tiers;
     m.n_tiers = 1;
-    m.sandboxes_own = sandboxes_count_of(s->sandboxes, call_tenant(c));
+    m.sandboxes_own = sandboxes_count_of(s->sandboxes, tenant);
     m.sandboxes = sandboxes_count(s->sandboxes);
     m.processes = jobs_running(s->jobs);
     m.uptime_ms = (uv_hrtime() - s->started_ns) / 1000000;

@@ -183,6 +183,13 @@ on_retry(void *cookie)
     batch_soon(b);
 }
 
+static void
+look_again(struct batch *b)
+{
+    if (loop_timer_start(b->all->srv->loop, &b->retry, RETRY_MS, on_retry, b) < 0)
+        batch_soon(b);
+}
+
 // It is the next one again.
 static void
 put_back(struct batch_job *j)
@@ -195,10 +202,8 @@ put_back(struct batch_job *j)
 static void
 try_later(struct batch_job *j)
 {
-    struct batch *b = j->batch;
     put_back(j);
-    if (loop_timer_start(b->all->srv->loop, &b->retry, RETRY_MS, on_retry, b) < 0)
-        batch_soon(b);
+    look_again(j->batch);
 }
 
 // It could not be started.
@@ -391,11 +396,15 @@ start_in_lane(struct batch_job *j, struct batch_lane *l, const Stockade__V1__Bat
     return r;
 }
 
-// -EAGAIN: no sandbox with its limits is free, and there may be no more.
+// -EAGAIN: no sandbox with its limits is free, and there may be no more; or its tenant has begun as many jobs as it may.
 static int
 start(struct batch_job *j, struct err *e)
 {
     struct batch *b = j->batch;
+    if (tenant_check_jobs(b->tenant, uv_hrtime(), e) < 0) {
+        look_again(b);
+        return -EAGAIN;
+    }
     struct arena *auto_arena a = arena_new(ARENA_MAX);
     const Stockade__V1__BatchJob *m = NULL;
     struct sandbox_spec spec = {.template = b->box.template};

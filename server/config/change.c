@@ -326,19 +326,25 @@ same_issuers(const void *a, const void *b)
 }
 
 static void
+add_quotas(struct words *w, const struct quotas *a, const struct quotas *b)
+{
+    for (int i = 0; i < QUOTAS_N; i++) {
+        char key[64];
+        (void)snprintf(key, sizeof key, "quotas.%s", quota_table[i].key_of_all);
+        add_word(w, a->usual[i] != b->usual[i], key);
+    }
+    add_word(w, a->n != b->n || memcmp(a->row, b->row, sizeof a->row) != 0, "quotas.tenants");
+}
+
+static void
 compare_hosts(const struct config *a, const struct config *b, struct words *w)
 {
     static const struct key_row keys[] = {
         KEY("pool", pool),
         KEY("quotas.sandboxes", sandbox.quotas.sandboxes),
-        KEY("quotas.sandboxes_per_caller", sandbox.quotas.sandboxes_per_caller),
         KEY("quotas.jobs_per_sandbox", sandbox.quotas.jobs_per_sandbox),
-        KEY("quotas.jobs_per_caller", sandbox.quotas.jobs_per_caller),
-        KEY("quotas.kept_per_caller", sandbox.quotas.kept_per_caller),
         KEY("quotas.queue", sandbox.quotas.queue),
         KEY("quotas.warm_memory", sandbox.quotas.warm_memory),
-        KEY("quotas.volumes_per_caller", volume.per_caller),
-        KEY("quotas.volume_bytes_per_caller", volume.bytes_per_caller),
         KEY("quotas.forks_per_second", sandbox.quotas.forks_per_second),
         KEY("metrics.tenants", sandbox.metrics_tenants),
         KEY("ttl.default", ttl_default_ms),
@@ -358,6 +364,7 @@ compare_hosts(const struct config *a, const struct config *b, struct words *w)
     add_rules(w, &a->anomaly.host, &b->anomaly.host);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         add_word(w, differs(a, b, &keys[i]), keys[i].key);
+    add_quotas(w, &a->tenant_quotas, &b->tenant_quotas);
 }
 
 // ---- applying it
@@ -474,7 +481,7 @@ config_change_apply(struct config *now, struct config *next, const uint32_t *roo
     now->pool = next->pool;
     now->anomaly.host = next->anomaly.host;
     now->sandbox.quotas = next->sandbox.quotas;
-    now->volume = next->volume;
+    now->tenant_quotas = next->tenant_quotas;
     now->access = next->access;
     now->policy_files = next->policy_files;
     now->rules_files = next->rules_files;

@@ -15,12 +15,9 @@
 #include "proto/yaml_tree.h"
 #include "server/sandbox/forward.h"
 
-static const struct sandbox_quotas quotas_default = {
+static const struct sandbox_quotas usual_quotas = {
     .sandboxes = 1200,
-    .sandboxes_per_caller = 1000,
     .jobs_per_sandbox = 64,
-    .jobs_per_caller = 2000,
-    .kept_per_caller = 256,
     .forks_per_second = 2000,
     .warm_memory = UINT64_C(1) << 30,
     .queue = 2000,
@@ -45,10 +42,8 @@ config_default(void)
     anomaly_config_usual(&c->anomaly.host);
     limits_usual(&c->limits_default);
     limits_most(&c->limits_max);
-    c->sandbox.quotas = quotas_default;
-    c->volume.per_caller = 16; // not as a whole, because its padding would not be 0
-    c->volume.bytes_per_caller = UINT64_C(16) << 30;
-    c->store.bytes_per_caller = UINT64_C(4) << 30;
+    c->sandbox.quotas = usual_quotas;
+    quotas_default(&c->tenant_quotas);
     rpc_limits_default(&c->rpc);
     access_settings_default(&c->access);
     audit_settings_default(&c->audit);
@@ -202,7 +197,8 @@ config_files_needed(const struct config *c)
 {
     enum { OWN = 64 + BPF_FDS, OF_JOB = 3 }; // the loop, nng, the log and maps; pipes
     const struct sandbox_quotas *q = &c->sandbox.quotas;
-    uint64_t jobs = q->sandboxes > q->jobs_per_caller ? q->sandboxes : q->jobs_per_caller;
+    const uint64_t most = quota_highest(&c->tenant_quotas, QUOTA_JOBS);
+    const uint64_t jobs = q->sandboxes > most ? q->sandboxes : most;
     return OWN + c->rpc.connections_max + (uint64_t)q->sandboxes * SPAWN_FDS_MAX + jobs * OF_JOB +
            FORWARDS_MAX;
 }

@@ -17,13 +17,12 @@
 #include "server/audit/audit.h"
 #include "server/base/log.h"
 #include "server/network/net.h"
+#include "server/rpc/quotas.h"
 #include "server/rpc/rpc.h"
 #include "server/rpc/tls.h"
 #include "server/sandbox/template.h"
 #include "server/spawner/ops.h"
-#include "server/store/store.h"
 #include "server/telemetry/telemetry.h"
-#include "server/volume/volumes.h"
 
 enum {
     CONFIG_LISTEN_MAX = 16,
@@ -74,12 +73,11 @@ struct config {
     char text_name[SPAWN_PATH_MAX];
     struct audit_settings audit;
     struct tls_files tls;
+    struct quotas tenant_quotas;
     struct sandbox_settings sandbox;
     struct network_settings network;
-    struct volume_settings volume;
     struct telemetry_settings telemetry;
     struct anomaly_settings anomaly;
-    struct store_settings store;
     uint64_t drain_ms;
     uint64_t ttl_default_ms, ttl_max_ms;
 };

@@ -423,27 +423,32 @@ static const struct config_key metrics_keys[] = {
     {"reader", config_read_text, AT(config, metrics_reader), 0, 0, NULL},
     {0},
 };
+// The bounds are those of quota_table.
+#define OF_TENANT(name, quota)                                                                     \
+    {                                                                                              \
+        name, config_read_quota, AT(config, tenant_quotas.usual[QUOTA_##quota]), 0, 0, NULL        \
+    }
 static const struct config_key quota_keys[] = {
     {"sandboxes", config_read_count, AT(config, sandbox.quotas.sandboxes), 1, SPAWN_SLOTS_MAX,
      NULL},
-    {"sandboxes_per_caller", config_read_count, AT(config, sandbox.quotas.sandboxes_per_caller), 1,
-     SPAWN_SLOTS_MAX, NULL},
     {"jobs_per_sandbox", config_read_count, AT(config, sandbox.quotas.jobs_per_sandbox), 1, 1024,
      NULL},
-    {"jobs_per_caller", config_read_count, AT(config, sandbox.quotas.jobs_per_caller), 1, 10000000,
-     NULL},
-    {"kept_per_caller", config_read_count, AT(config, sandbox.quotas.kept_per_caller), 0, 10000,
-     NULL},
-    {"kept_bytes_per_caller", config_read_size, AT(config, store.bytes_per_caller), 1 << 20,
-     UINT64_C(1) << 50, NULL},
     {"queue", config_read_count, AT(config, sandbox.quotas.queue), 0, 100000, NULL},
     {"warm_memory", config_read_size, AT(config, sandbox.quotas.warm_memory), 0, UINT64_C(1) << 40,
      NULL},
-    {"volumes_per_caller", config_read_count, AT(config, volume.per_caller), 0, VOLUMES_MAX, NULL},
-    {"volume_bytes_per_caller", config_read_size, AT(config, volume.bytes_per_caller), 0, INT64_MAX,
-     NULL},
     {"forks_per_second", config_read_count, AT(config, sandbox.quotas.forks_per_second), 0, 1000000,
      NULL},
+    OF_TENANT("sandboxes_per_caller", SANDBOXES),
+    OF_TENANT("jobs_per_caller", JOBS),
+    OF_TENANT("jobs_per_minute_per_caller", JOBS_PER_MINUTE),
+    OF_TENANT("cpus_per_caller", CPU_MILLIS),
+    OF_TENANT("memory_per_caller", MEMORY_BYTES),
+    OF_TENANT("disk_per_caller", DISK_BYTES),
+    OF_TENANT("kept_per_caller", KEPT_JOBS),
+    OF_TENANT("kept_bytes_per_caller", KEPT_BYTES),
+    OF_TENANT("volumes_per_caller", VOLUMES),
+    OF_TENANT("volume_bytes_per_caller", VOLUME_BYTES),
+    {"tenants", config_read_tenant_quotas, AT(config, tenant_quotas), 0, 0, NULL},
     {0},
 };
 static const struct config_key rpc_keys[] = {

@@ -15,6 +15,9 @@ struct config_source {
 // templates[].warm (warm.c), and the tenants of uids and groups: of struct principal_map (principals.c).
 config_read_fn config_read_warm, config_read_principals;
 
+// A quota of every tenant, of struct config; and the rows of tenants with others, of struct quotas. quotas.c.
+config_read_fn config_read_quota, config_read_tenant_quotas;
+
 // Reads a list of rights as bits of enum scope; and the name of a tenant.
 int config_scopes(const struct config_reader *r, const struct yaml_node *n, uint32_t *out);
 int config_tenant(const struct config_reader *r, const struct yaml_node *n,

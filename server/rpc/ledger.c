@@ -42,6 +42,9 @@ static const char *const names[LEDGER_ACCOUNTS] = {
     [LEDGER_KEPT] = "kept",
     [LEDGER_LAYER_BYTES] = "layer-bytes",
     [LEDGER_LAYERS] = "layers",
+    [LEDGER_CPU_MILLIS] = "cpu-millis",
+    [LEDGER_MEMORY_BYTES] = "memory-bytes",
+    [LEDGER_DISK_BYTES] = "disk-bytes",
 };
 
 const char *

@@ -26,6 +26,9 @@ enum ledger_account {
     LEDGER_KEPT,        // jobs that have ended and can still be attached to
     LEDGER_LAYER_BYTES, // of layers of files that forks share
     LEDGER_LAYERS,      // of files, in memory
+    LEDGER_CPU_MILLIS,  // limits of sandboxes, also of promised ones
+    LEDGER_MEMORY_BYTES,
+    LEDGER_DISK_BYTES,
     LEDGER_ACCOUNTS,
 };
 

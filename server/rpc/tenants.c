@@ -3,12 +3,15 @@
 #include "tenants.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uv.h>
 
 #include "server/base/log.h"
+
+#define MINUTE_NS UINT64_C(60000000000)
 
 static size_t
 bucket_of(const char *name)
@@ -115,6 +118,70 @@ void
 tenant_release(struct tenant *t, enum ledger_account a, uint64_t n)
 {
     ledger_release(&t->ledger, &t->all->keeper, t->name, a, n);
+}
+
+uint64_t
+tenant_quota(const struct tenant *t, enum quota which)
+{
+    return quota_of(t->all->quotas, t->name, which);
+}
+
+uint32_t
+tenant_weight(const struct tenant *t)
+{
+    return quota_weight(t->all->quotas, t->name);
+}
+
+int
+tenant_charge_quota(struct tenant *t, enum quota which, uint64_t n, struct err *e)
+{
+    const enum ledger_account a = quota_table[which].account;
+    const uint64_t most = tenant_quota(t, which);
+    int r = tenant_charge(t, a, n, most, e);
+    if (r != -EDQUOT)
+        return r;
+    return quota_refuse(&(struct quota_refusal){which, t->name, tenant_held(t, a), n, most}, e);
+}
+
+static uint64_t
+step_ns(const struct tenant *t)
+{
+    const uint64_t most = tenant_quota(t, QUOTA_JOBS_PER_MINUTE);
+    return most != UINT64_MAX ? MINUTE_NS / most : 0;
+}
+
+uint64_t
+tenant_jobs_begun(const struct tenant *t, uint64_t now_ns)
+{
+    const uint64_t step = step_ns(t);
+    return step > 0 && t->jobs_until_ns > now_ns ? (t->jobs_until_ns - now_ns + step - 1) / step
+                                                 : 0;
+}
+
+int
+tenant_check_jobs(const struct tenant *t, uint64_t now_ns, struct err *e)
+{
+    const uint64_t step = t != NULL ? step_ns(t) : 0;
+    if (step == 0 || t->jobs_until_ns <= now_ns || t->jobs_until_ns - now_ns + step <= MINUTE_NS)
+        return 0;
+    const uint64_t wait_ns = t->jobs_until_ns - now_ns + step - MINUTE_NS;
+    const uint64_t most = tenant_quota(t, QUOTA_JOBS_PER_MINUTE);
+    (void)quota_refuse(&(struct quota_refusal){QUOTA_JOBS_PER_MINUTE, t->name,
+                                               tenant_jobs_begun(t, now_ns), 1, most},
+                       e);
+    e->retry_ms = (uint32_t)(wait_ns / 1000000) + 1;
+    return -EDQUOT;
+}
+
+void
+tenant_count_job(struct tenant *t, uint64_t now_ns)
+{
+    const uint64_t step = step_ns(t);
+    if (step == 0)
+        return;
+    t->jobs_until_ns = (t->jobs_until_ns > now_ns ? t->jobs_until_ns : now_ns) + step;
+    if (t->keep_until_ns < t->jobs_until_ns)
+        t->keep_until_ns = t->jobs_until_ns;
 }
 
 uint64_t

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "ledger.h"
+#include "quotas.h"
 #include "server/base/list.h"
 
 // CPU time above the share that may be used permanently (sandbox/share.h).
@@ -21,6 +22,7 @@ struct tenant {
     struct ledger ledger; // changed by tenant_charge() and tenant_release() alone
     struct list kept;     // jobs that have ended and can still be attached to, the oldest first
     struct share_bucket share;
+    uint64_t jobs_until_ns; // uv_hrtime() at which the jobs of the last minute are forgotten
     uint64_t keep_until_ns; // uv_hrtime(): remembered until then, even if nobody holds it
     uint32_t holders;
     struct tenants *all;
@@ -30,6 +32,7 @@ struct tenant {
 // All tenants; zeroed before first use, except for the keeper, if ledgers are kept elsewhere than in memory.
 struct tenants {
     struct ledger_keeper keeper;
+    const struct quotas *quotas; // borrowed; NULL: the defaults
     struct tenant *buckets[64];
 };
 
@@ -49,6 +52,17 @@ struct tenant *tenant_find(const struct tenants *ts, const char *name);
 int tenant_charge(struct tenant *t, enum ledger_account a, uint64_t n, uint64_t max, struct err *e);
 void tenant_release(struct tenant *t, enum ledger_account a, uint64_t n);
 uint64_t tenant_held(const struct tenant *t, enum ledger_account a);
+
+// The same for the account of a quota: RESOURCE_EXHAUSTED with the words for it. Returns -EDQUOT then.
+int tenant_charge_quota(struct tenant *t, enum quota which, uint64_t n, struct err *e);
+uint64_t tenant_quota(const struct tenant *t, enum quota which);
+uint32_t tenant_weight(const struct tenant *t);
+
+// Jobs that began in the last minute (the generic cell rate algorithm, ITU-T I.371). May another one begin? RESOURCE_EXHAUSTED with the
+// time until it may. t NULL: a tenant of which nothing is known.
+int tenant_check_jobs(const struct tenant *t, uint64_t now_ns, struct err *e);
+void tenant_count_job(struct tenant *t, uint64_t now_ns);
+uint64_t tenant_jobs_begun(const struct tenant *t, uint64_t now_ns);
 
 // The account of bytes, for callers that need no words for a refusal.
 bool tenant_take_bytes(struct tenant *t, uint64_t n, uint64_t max);

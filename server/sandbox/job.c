@@ -123,16 +123,8 @@ check_quotas(const struct sandbox *s, const struct job_spec *spec, struct err *e
 static int
 charge(const struct sandbox *s, struct err *e)
 {
-    const uint32_t most = sandboxes_settings(s->all)->quotas.jobs_per_caller;
-    int r = tenant_charge(s->tenant, LEDGER_JOBS, 1, most, e);
-    if (r == -EDQUOT) {
-        (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%s already has %u processes", s->tenant->name,
-                      (unsigned)tenant_held(s->tenant, LEDGER_JOBS));
-        err_detail(
-            e, "QUOTA_JOBS", s->tenant->name,
-            "wait for one to end, or raise quotas.jobs_per_caller and reload the configuration");
-    }
-    return r;
+    int r = tenant_check_jobs(s->tenant, uv_hrtime(), e);
+    return r < 0 ? r : tenant_charge_quota(s->tenant, QUOTA_JOBS, 1, e);
 }
 
 static void
@@ -313,6 +305,7 @@ job_start(struct sandbox *s, const struct job_spec *spec, struct job **out, stru
         discard(j);
         return err_wrap(e, "start a process");
     }
+    tenant_count_job(s->tenant, uv_hrtime());
     enroll(j);
     OBSERVERS_NOTIFY(job_observers(j), job_begun, j, spec);
     if (spec->agent != NULL)

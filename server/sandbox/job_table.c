@@ -176,7 +176,7 @@ on_kept_enough(void *cookie)
 }
 
 static void
-drop_oldest_kept(struct tenant *t, uint32_t most)
+drop_oldest_kept(struct tenant *t, uint64_t most)
 {
     while (tenant_held(t, LEDGER_KEPT) > most) {
         struct job *j = list_entry(t->kept.next, struct job, kept_node);
@@ -192,13 +192,14 @@ job_keep(struct job *j)
     assert(j->state == JOB_DONE);
     j->walking++;
     struct err ignored; // a job that cannot be kept is forgotten, as if it were above the quota
-    if (!j->unkept && c->quotas.kept_per_caller > 0 && c->keep_finished_ms > 0 &&
+    const uint64_t most = tenant_quota(j->tenant, QUOTA_KEPT_JOBS);
+    if (!j->unkept && most > 0 && c->keep_finished_ms > 0 &&
         tenant_charge(j->tenant, LEDGER_KEPT, 1, UINT64_MAX, &ignored) == 0) {
         j->kept = true;
         list_append(&j->tenant->kept, &j->kept_node);
         (void)loop_timer_start(j->all->srv->loop, &j->timeout, c->keep_finished_ms, on_kept_enough,
                                j);
-        drop_oldest_kept(j->tenant, c->quotas.kept_per_caller);
+        drop_oldest_kept(j->tenant, most);
     }
     j->walking--;
     job_notify_followers(j);

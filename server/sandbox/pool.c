@@ -23,6 +23,8 @@ enum {
     BACK_OFF_MAX_MS = 5000,
     // making a sandbox competes with the job that has just started: give it a head start
     LATER_MS = 3,
+    RETRY_MIN_MS = 100,
+    RETRY_MAX_MS = 10 * 1000,
     GIVE_UP_MS = 2000, // a request that has waited this long gets the failure instead
     KEPT_PART = 4,     // of the pool, for tenants that have few sandboxes
 };
@@ -194,7 +196,8 @@ wait_its_turn(struct pool_request *r)
     ms = ms < POOL_WAIT_MIN_MS ? POOL_WAIT_MIN_MS : ms > POOL_WAIT_MAX_MS ? POOL_WAIT_MAX_MS : ms;
     if (loop_timer_start(tpool->pool->srv->loop, &r->too_long, ms, on_too_long, r) < 0)
         return -ENOMEM;
-    if (pool_queue_add(&tpool->waiting, &r->place, r->tenant) < 0) {
+    const struct pool_owner owner = {r->tenant, tenant_weight(r->tenant)};
+    if (pool_queue_add(&tpool->waiting, &r->place, owner) < 0) {
         loop_timer_stop(&r->too_long);
         return -ENOMEM;
     }
@@ -470,14 +473,19 @@ tpool_of(struct pool *p, const struct template *t)
     return &p->tpool[t->number];
 }
 
+// The oldest request has waited for about as long as the whole queue takes.
 static int
-refuse(const struct pool *p, struct err *e)
+refuse(struct pool *p, struct err *e)
 {
+    const uint64_t ms = pool_oldest_wait_ns(p) / 1000000;
     if (p->stopped)
         return err_set(e, ERR_UNAVAILABLE, SANDBOX_BROKER_STOPS);
     int r =
         err_set(e, ERR_RESOURCE_EXHAUSTED, "%u requests already wait for a sandbox", p->waiting_n);
     err_detail(e, "QUEUE_FULL", "quotas.queue", "try again later");
+    e->retry_ms = ms < RETRY_MIN_MS   ? RETRY_MIN_MS
+                  : ms > RETRY_MAX_MS ? RETRY_MAX_MS
+                                      : (uint32_t)ms;
     metrics_add(METRIC_POOL_FULL, 1);
     return r;
 }
@@ -544,7 +552,7 @@ pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
     struct pool_request *q = calloc(1, sizeof *q);
     if (q == NULL)
         return err_sys(e, ENOMEM, "wait for a sandbox");
-    r = sandbox_reserve(p->all, tenant, &q->tenant, e);
+    r = sandbox_reserve(p->all, tenant, &spec->limits, &q->tenant, e);
     if (r < 0) {
         free(q);
         return r;
@@ -553,7 +561,7 @@ pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
     q->spec = *spec;
     q->since_ns = uv_hrtime();
     if (must_wait && wait_its_turn(q) < 0) {
-        sandbox_release(q->tenant);
+        sandbox_release(q->tenant, &q->spec.limits);
         free(q);
         return err_sys(e, ENOMEM, "wait for a sandbox");
     }

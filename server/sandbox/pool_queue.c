@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+enum { STRIDE = 1000000 }; // of weight 1
+
 static struct pool_line *
 line_of(struct list *node)
 {
@@ -31,20 +33,39 @@ pool_queue_init(struct pool_queue *q)
 {
     list_init(&q->lines);
     q->n = 0;
+    q->at = 0;
+}
+
+// Behind those of the same turn.
+static void
+insert(struct pool_queue *q, struct pool_line *line)
+{
+    struct list *before = &q->lines;
+    while (before->prev != &q->lines && line_of(before->prev)->at > line->at)
+        before = before->prev;
+    list_append(before, &line->node); // before it
+}
+
+static uint64_t
+stride(uint32_t weight)
+{
+    return STRIDE / weight;
 }
 
 int
-pool_queue_add(struct pool_queue *q, struct pool_entry *p, const void *who)
+pool_queue_add(struct pool_queue *q, struct pool_entry *p, struct pool_owner owner)
 {
-    struct pool_line *line = find(q, who);
+    struct pool_line *line = find(q, owner.who);
     if (line == NULL) {
         line = calloc(1, sizeof *line);
         if (line == NULL)
             return -ENOMEM;
-        line->who = who;
+        line->who = owner.who;
         list_init(&line->entries);
-        list_append(&q->lines, &line->node);
+        line->at = q->at + stride(owner.weight);
+        insert(q, line);
     }
+    line->weight = owner.weight;
     p->line = line;
     list_append(&line->entries, &p->node);
     line->n++;
@@ -83,8 +104,10 @@ pool_queue_take_if(struct pool_queue *q, bool (*may)(void *cookie, struct pool_e
         struct pool_entry *p = entry_of(line->entries.next);
         if (may != NULL && !may(cookie, p))
             continue;
+        q->at = line->at > q->at ? line->at : q->at; // one that could not be served may be behind
+        line->at = q->at + stride(line->weight);
         list_remove(&line->node);
-        list_append(&q->lines, &line->node);
+        insert(q, line);
         pool_queue_remove(q, p);
         return p;
     }

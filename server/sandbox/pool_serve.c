@@ -25,7 +25,7 @@ pool_refuse(struct pool_request *r, const struct err *e)
     void (*done)(void *, struct sandbox *, const struct err *) = r->done;
     void *cookie = r->cookie;
     metrics_add(METRIC_POOL_FAILED, 1);
-    sandbox_release(r->tenant);
+    sandbox_release(r->tenant, &r->spec.limits);
     request_free(r);
     done(cookie, NULL, e);
 }
@@ -195,7 +195,7 @@ pool_cancel(struct pool_request *r)
 {
     struct sandbox *s = r->sandbox;
     if (!r->taken)
-        sandbox_release(r->tenant);
+        sandbox_release(r->tenant, &r->spec.limits);
     if (s != NULL) {
         struct err e;
         (void)err_set(&e, ERR_CANCELLED, "it is not needed any more");

@@ -18,7 +18,7 @@
 #include "server/base/server.h"
 #include "spawn.h"
 
-enum { READY_MS = 60 * 1000, REST_MS = 1000, DESTROY_AGAIN_MS = 100 };
+enum { READY_MS = 60 * 1000, RETRY_MS = 1000, REST_MS = 1000, DESTROY_AGAIN_MS = 100 };
 
 #define TO(state) (1u << SANDBOX_##state)
 
@@ -99,6 +99,7 @@ sandbox_settle(struct sandbox *s)
     loop_timer_stop(&s->ttl);
     loop_timer_stop(&s->wait_timer);
     struct tenant *t = s->tenant;
+    const struct limits reserved = s->reserved;
     struct sandboxes *all = s->all;
     struct err e;
     (void)err_set(
@@ -111,7 +112,7 @@ sandbox_settle(struct sandbox *s)
     sandbox_spec_clear(&s->spec);
     free(s);
     if (t != NULL)
-        sandbox_release(t);
+        sandbox_release(t, &reserved);
     sandbox_table_settle(all);
 }
 
@@ -363,6 +364,7 @@ sandbox_create(struct sandboxes *all, const struct template *t, const struct san
         int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%u sandboxes already exist", most);
         err_detail(e, "QUOTA_SANDBOXES_IN_ALL", "quotas.sandboxes",
                    "try again later, or raise quotas.sandboxes and reload the configuration");
+        e->retry_ms = RETRY_MS;
         return r;
     }
     struct sandbox *s = calloc(1, sizeof *s);
@@ -473,6 +475,7 @@ sandbox_take(struct sandbox *s, struct tenant *t, struct sandbox_spec *spec)
     sandbox_move(s, SANDBOX_RUNNING);
     s->tenant = t;
     s->spec = *spec;
+    s->reserved = spec->limits;
     s->spec.network = NULL;
     network_unref(spec->network); // s->net.in_force is the policy in use
     spec->network = NULL;

@@ -157,7 +157,8 @@ struct sandbox {
     struct sandboxes *all;
     uint64_t order; // increases with each sandbox that is taken
     enum sandbox_state state;
-    struct tenant *tenant; // NULL while it has no owner
+    struct tenant *tenant;  // NULL while it has no owner
+    struct limits reserved; // of the tenant's quotas
     struct sandbox_spec spec;
     uint64_t begun_ns;  // when its birth was requested: uv_hrtime()
     int64_t created_ms; // CLOCK_REALTIME
@@ -248,10 +249,11 @@ struct sandbox_maker {
 int sandbox_create(struct sandboxes *all, const struct template *t,
                    const struct sandbox_maker *maker, void *cookie, struct err *e);
 
-// Reserves one sandbox of the caller's quota: RESOURCE_EXHAUSTED, or UNAVAILABLE (ledger.h). On success *out is its tenant, held: sandbox_take() or
-// sandbox_release() must follow.
-int sandbox_reserve(struct sandboxes *all, const char *tenant, struct tenant **out, struct err *e);
-void sandbox_release(struct tenant *t);
+// Reserves one sandbox with these limits of the caller's quotas: RESOURCE_EXHAUSTED, or UNAVAILABLE (ledger.h). On success *out is its
+// tenant, held: sandbox_take() or sandbox_release() with the same limits must follow.
+int sandbox_reserve(struct sandboxes *all, const char *tenant, const struct limits *limits,
+                    struct tenant **out, struct err *e);
+void sandbox_release(struct tenant *t, const struct limits *limits);
 
 // ALREADY_EXISTS if another sandbox of the caller has this name. "" is always free.
 int sandbox_check_name(const struct sandboxes *all, const char *tenant, const char *name,

@@ -50,7 +50,8 @@ share_add(struct share *h, struct tenant *t, uint64_t cpu_ns, uint64_t now_ns)
     fill(&h->bucket, &of_sandbox, more_ns, now_ns);
     if (t != NULL) {
         fill(&t->share, &of_tenant, more_ns, now_ns);
-        t->keep_until_ns = now_ns + (uint64_t)t->share.used_ns * of_tenant.rest;
+        const uint64_t until_ns = now_ns + (uint64_t)t->share.used_ns * of_tenant.rest;
+        t->keep_until_ns = until_ns > t->jobs_until_ns ? until_ns : t->jobs_until_ns;
     }
     int64_t used_ns = h->bucket.used_ns;
     return h->computes ? used_ns <= of_sandbox.full_ns / 2 : used_ns == of_sandbox.full_ns;

@@ -151,21 +151,43 @@ sandbox_table_settle(struct sandboxes *all)
     done(all->none_left_cookie);
 }
 
-int
-sandbox_reserve(struct sandboxes *all, const char *tenant, struct tenant **out, struct err *e)
+// What a sandbox takes of its tenant's quotas.
+static const struct {
+    enum quota quota;
+    int limit; // -1: one sandbox
+} takes[] = {
+    {QUOTA_SANDBOXES, -1},
+    {QUOTA_CPU_MILLIS, LIMIT_CPU_MILLIS},
+    {QUOTA_MEMORY_BYTES, LIMIT_MEMORY_BYTES},
+    {QUOTA_DISK_BYTES, LIMIT_DISK_BYTES},
+};
+enum { TAKES = sizeof takes / sizeof takes[0] };
+
+static uint64_t
+taken(size_t i, const struct limits *l)
 {
-    uint32_t most = all->settings->quotas.sandboxes_per_caller;
+    return takes[i].limit < 0 ? 1 : l->v[takes[i].limit];
+}
+
+static void
+give_back(struct tenant *t, const struct limits *l, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        tenant_release(t, quota_table[takes[i].quota].account, taken(i, l));
+}
+
+int
+sandbox_reserve(struct sandboxes *all, const char *tenant, const struct limits *limits,
+                struct tenant **out, struct err *e)
+{
+    int r = 0;
     struct tenant *t = tenant_hold(all->srv->tenants, tenant);
     if (t == NULL)
         return err_sys(e, ENOMEM, "create a sandbox");
-    int r = tenant_charge(t, LEDGER_SANDBOXES, 1, most, e);
-    if (r == -EDQUOT) {
-        (void)err_set(e, ERR_RESOURCE_EXHAUSTED,
-                      "%s already has %u sandboxes, the maximum for one caller", tenant, most);
-        err_detail(
-            e, "QUOTA_SANDBOXES", tenant,
-            "delete some, or raise quotas.sandboxes_per_caller in the broker's configuration "
-            "and reload it");
+    for (size_t i = 0; i < TAKES && r == 0; i++) {
+        r = tenant_charge_quota(t, takes[i].quota, taken(i, limits), e);
+        if (r < 0)
+            give_back(t, limits, i);
     }
     if (r < 0) {
         tenant_drop(t);
@@ -176,9 +198,9 @@ sandbox_reserve(struct sandboxes *all, const char *tenant, struct tenant **out, 
 }
 
 void
-sandbox_release(struct tenant *t)
+sandbox_release(struct tenant *t, const struct limits *limits)
 {
-    tenant_release(t, LEDGER_SANDBOXES, 1);
+    give_back(t, limits, TAKES);
     tenant_drop(t);
 }
 

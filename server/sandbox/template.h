@@ -55,12 +55,10 @@ struct template
     uint64_t folders; // the folders that its paths led to when the root was made
 };
 
+// Those of all tenants together, and of one sandbox; rpc/quotas.h has those of a tenant.
 struct sandbox_quotas {
-    uint32_t sandboxes;            // in total, including ready ones
-    uint32_t sandboxes_per_caller; // of one tenant
-    uint32_t jobs_per_sandbox;     // running jobs
-    uint32_t jobs_per_caller;
-    uint32_t kept_per_caller;  // ended processes that clients can still attach to
+    uint32_t sandboxes;        // in total, including ready ones
+    uint32_t jobs_per_sandbox; // running jobs
     uint32_t forks_per_second; // processes and threads of one sandbox; 0: no limit
     uint32_t queue;            // requests that wait for a sandbox
     uint64_t warm_memory;      // bytes that warm sandboxes in the pools use, in total

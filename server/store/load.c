@@ -188,8 +188,7 @@ store_available(const struct store *s, struct err *e)
 }
 
 struct store *
-store_new(struct server *srv, const struct store_settings *settings, const char *state_dir,
-          struct err *e)
+store_new(struct server *srv, const char *state_dir, struct err *e)
 {
     struct store *s = calloc(1, sizeof *s);
     if (s == NULL || (s->keepers = keepers_new(srv)) == NULL) {
@@ -201,7 +200,6 @@ store_new(struct server *srv, const struct store_settings *settings, const char 
     metrics_name_value(METRIC_BY_KEPT, STORE_SLEEPER, "SLEEPER");
     metrics_name_value(METRIC_BY_KEPT, STORE_TEMPLATE, "TEMPLATE");
     s->srv = srv;
-    s->settings = settings;
     s->state_dir = state_dir;
     list_init(&s->records);
     list_init(&s->layers);

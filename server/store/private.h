@@ -67,8 +67,7 @@ int keepers_add(struct keepers *k, const struct keepers_work *w, keepers_done *d
 
 struct store {
     struct server *srv;
-    const struct store_settings *settings; // borrowed
-    const char *state_dir;                 // borrowed
+    const char *state_dir; // borrowed
     struct keepers *keepers;
     struct list records; // struct stored
     struct list layers;  // struct stored_layer

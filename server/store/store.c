@@ -137,8 +137,8 @@ counts_to(const struct stored *r, const struct tenant *t)
 }
 
 // Bytes and number of the records of a tenant. Each layer counts once.
-static uint64_t
-held_by(struct store *s, const struct tenant *t, uint32_t *records)
+uint64_t
+store_held(struct store *s, const struct tenant *t, uint32_t *records)
 {
     uint64_t bytes = 0;
     const uint64_t sum = ++s->sums;
@@ -158,14 +158,13 @@ held_by(struct store *s, const struct tenant *t, uint32_t *records)
 }
 
 static int
-refuse_bytes(const struct store *s, const struct tenant *t, struct err *e)
+refuse_bytes(struct store *s, const struct tenant *t, uint64_t more, struct err *e)
 {
-    int r = err_set(e, ERR_RESOURCE_EXHAUSTED,
-                    "%s would keep files of more than %llu MiB, the maximum for one caller",
-                    t->name, (unsigned long long)(s->settings->bytes_per_caller >> 20));
-    err_detail(e, "KEPT_BYTES", "quotas.kept_bytes_per_caller",
-               "delete kept snapshots, templates and sleeping sandboxes");
-    return r;
+    uint32_t records = 0;
+    const uint64_t held = store_held(s, t, &records);
+    return quota_refuse(&(struct quota_refusal){QUOTA_KEPT_BYTES, t->name, held, more,
+                                                tenant_quota(t, QUOTA_KEPT_BYTES)},
+                        e);
 }
 
 // ---- records
@@ -296,8 +295,8 @@ on_put(void *cookie, const struct keep_answer *a)
     l->sound = a->known == 0 || l->sound;
     op->at++;
     uint32_t records = 0;
-    if (held_by(op->s, r->tenant, &records) > op->s->settings->bytes_per_caller) {
-        (void)refuse_bytes(op->s, r->tenant, &e);
+    if (store_held(op->s, r->tenant, &records) > tenant_quota(r->tenant, QUOTA_KEPT_BYTES)) {
+        (void)refuse_bytes(op->s, r->tenant, 0, &e);
         op_end(op, &e);
         return;
     }
@@ -355,7 +354,7 @@ begin_put(struct store_op *op, uint32_t parts_n, struct err *e)
     if (op->at == parts_n)
         return store_write(op->s, op->r, op->r->id, on_record_written, op, e);
     const struct keepers_work w = {
-        .order = {.op = KEEP_PUT, .bytes_max = op->s->settings->bytes_per_caller},
+        .order = {.op = KEEP_PUT, .bytes_max = tenant_quota(op->r->tenant, QUOTA_KEPT_BYTES)},
         .slot = op->slot,
         .generation = op->generation,
         .layer = op->part[op->at],
@@ -393,8 +392,8 @@ store_has_room(struct store *s, const char *tenant, uint64_t bytes, struct err *
     struct statvfs fs;
     uint32_t records = 0;
     const struct tenant *t = tenant_find(s->srv->tenants, tenant);
-    if (t != NULL && held_by(s, t, &records) + bytes > s->settings->bytes_per_caller)
-        return refuse_bytes(s, t, e);
+    if (t != NULL && store_held(s, t, &records) + bytes > tenant_quota(t, QUOTA_KEPT_BYTES))
+        return refuse_bytes(s, t, bytes, e);
     if (statvfs(s->state_dir, &fs) < 0 || fs.f_bavail * (uint64_t)fs.f_frsize >= bytes)
         return 0;
     int r = err_set(e, ERR_RESOURCE_EXHAUSTED,
@@ -410,7 +409,7 @@ static int
 check_want(struct store *s, const struct store_want *w, const struct tenant *t, struct err *e)
 {
     uint32_t records = 0;
-    const uint64_t held = held_by(s, t, &records);
+    const uint64_t held = store_held(s, t, &records);
     if (w->name[0] != '\0' && name_is_taken(s, t, w)) {
         int r = err_set(e, ERR_ALREADY_EXISTS, "%s keeps a state with the name %s already",
                         w->tenant, w->name);
@@ -423,7 +422,7 @@ check_want(struct store *s, const struct store_want *w, const struct tenant *t, 
         err_detail(e, "KEPT_RECORDS", "records", "delete some of them");
         return r;
     }
-    return held < s->settings->bytes_per_caller ? 0 : refuse_bytes(s, t, e);
+    return held < tenant_quota(t, QUOTA_KEPT_BYTES) ? 0 : refuse_bytes(s, t, 0, e);
 }
 
 static struct stored *

@@ -78,14 +78,9 @@ struct stored {
     struct store_dropping *dropping; // waits for that
 };
 
-struct store_settings {
-    uint64_t bytes_per_caller; // the maximum; may change at a reload
-};
-
 // Reads all records, and removes layers that none of them has, in the background. A record that cannot be read is left where it is
 // and logged, with what to do; then no layer is removed. NULL: out of memory, or *e.
-struct store *store_new(struct server *srv, const struct store_settings *settings,
-                        const char *state_dir, struct err *e);
+struct store *store_new(struct server *srv, const char *state_dir, struct err *e);
 // The broker stops: what is in progress ends, and nothing new begins. Accepts NULL.
 void store_stop(struct store *s);
 // False: something is still being written; run the loop, and call it again.
@@ -97,6 +92,8 @@ int store_available(const struct store *s, struct err *e);
 
 // Whether so many bytes more of a tenant can be kept, by its quota and by what is free on the disk: RESOURCE_EXHAUSTED (KEPT_BYTES,
 // DISK_FULL). The answer may be wrong a moment later; it saves work that would be in vain.
+// Bytes and number of its records. t NULL: a tenant of which nothing is known.
+uint64_t store_held(struct store *s, const struct tenant *t, uint32_t *records);
 int store_has_room(struct store *s, const char *tenant, uint64_t bytes, struct err *e);
 
 // What is to be kept. Borrowed until store_keep() returns, except for the stored layers, which the operation holds.

@@ -18,6 +18,7 @@
 #include "server/base/loop.h"
 #include "server/base/metrics.h"
 #include "server/base/server.h"
+#include "server/rpc/tenants.h"
 #include "server/sandbox/spawn.h"
 
 // ---- the table
@@ -73,13 +74,12 @@ on_found(void *cookie, const struct volume *from)
 }
 
 struct volumes *
-volumes_new(struct server *srv, const struct volume_settings *settings, const char *state_dir)
+volumes_new(struct server *srv, const char *state_dir)
 {
     struct volumes *vs = calloc(1, sizeof *vs);
     if (vs == NULL)
         return NULL;
     vs->srv = srv;
-    vs->settings = settings;
     (void)snprintf(vs->state_dir, sizeof vs->state_dir, "%s", state_dir);
     list_init(&vs->list);
     list_init(&vs->mountings);
@@ -280,36 +280,45 @@ volume_measure(const struct volume *volume, volume_done *done, void *cookie, str
 
 // ---- Create
 
-static int
-check_quota(const struct volumes *vs, const struct volume_wanted *w, struct err *e)
+void
+volumes_held(const struct volumes *vs, const char *tenant, struct volumes_held *out)
 {
-    uint32_t n = 0, of_all = 0;
-    uint64_t bytes = 0;
+    *out = (struct volumes_held){0};
     list_each(it, &vs->list)
     {
         const struct volume *v = list_entry(it, struct volume, node);
-        bool own = strcmp(v->tenant, w->tenant) == 0;
+        const bool own = strcmp(v->tenant, tenant) == 0;
+        out->n += own;
+        out->bytes += own ? v->bytes : 0;
+    }
+}
+
+static int
+check_quota(const struct volumes *vs, const struct volume_wanted *w, struct err *e)
+{
+    const struct quotas *q = vs->srv->tenants->quotas;
+    const uint64_t most = quota_of(q, w->tenant, QUOTA_VOLUMES);
+    const uint64_t most_bytes = quota_of(q, w->tenant, QUOTA_VOLUME_BYTES);
+    struct volumes_held held;
+    uint32_t of_all = 0;
+    list_each(it, &vs->list)
+    {
         of_all++;
-        n += own;
-        bytes += own ? v->bytes : 0;
     }
-    if (of_all >= VOLUMES_MAX || n >= vs->settings->per_caller) {
-        (void)err_set(e, ERR_RESOURCE_EXHAUSTED,
-                      "%s has %" PRIu32 " volumes, the maximum is %" PRIu32, w->tenant, n,
-                      vs->settings->per_caller);
-        err_detail(e, "VOLUMES", "quotas.volumes_per_caller",
-                   "remove some, or raise quotas.volumes_per_caller and reload the broker");
-        return err_errno(e);
+    if (of_all >= VOLUMES_MAX) {
+        int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "the broker has %d volumes, its maximum",
+                        VOLUMES_MAX);
+        err_detail(e, "VOLUMES", NULL, "remove some");
+        return r;
     }
-    if (w->bytes <= vs->settings->bytes_per_caller &&
-        bytes <= vs->settings->bytes_per_caller - w->bytes)
+    volumes_held(vs, w->tenant, &held);
+    if (held.n >= most)
+        return quota_refuse(&(struct quota_refusal){QUOTA_VOLUMES, w->tenant, held.n, 1, most}, e);
+    if (w->bytes <= most_bytes && held.bytes <= most_bytes - w->bytes)
         return 0;
-    (void)err_set(e, ERR_RESOURCE_EXHAUSTED,
-                  "the volumes of %s would have more than %" PRIu64 " bytes, the maximum",
-                  w->tenant, vs->settings->bytes_per_caller);
-    err_detail(e, "VOLUME_BYTES", "quotas.volume_bytes_per_caller",
-               "remove some, or raise quotas.volume_bytes_per_caller and reload the broker");
-    return err_errno(e);
+    return quota_refuse(
+        &(struct quota_refusal){QUOTA_VOLUME_BYTES, w->tenant, held.bytes, w->bytes, most_bytes},
+        e);
 }
 
 static void

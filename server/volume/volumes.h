@@ -19,16 +19,17 @@ struct server;
 
 enum { VOLUMES_MAX = 4096 }; // of all tenants
 
-struct volume_settings {
-    uint32_t per_caller;       // volumes of one tenant
-    uint64_t bytes_per_caller; // of all of them together
-};
-
 struct volumes;
 
-// Reads the index. The settings are borrowed. NULL: out of memory.
-struct volumes *volumes_new(struct server *srv, const struct volume_settings *settings,
-                            const char *state_dir);
+// Reads the index. NULL: out of memory.
+struct volumes *volumes_new(struct server *srv, const char *state_dir);
+
+// What a tenant has.
+struct volumes_held {
+    uint32_t n;
+    uint64_t bytes; // of all of them together
+};
+void volumes_held(const struct volumes *vs, const char *tenant, struct volumes_held *out);
 
 // Once, when the spawner answers: removes disks without a record.
 void volumes_sweep(struct volumes *vs);

@@ -37,7 +37,6 @@ struct entry {
 
 struct volumes {
     struct server *srv;
-    const struct volume_settings *settings;
     char state_dir[SPAWN_PATH_MAX];
     uint64_t order;
     struct list list;      // struct entry

@@ -259,8 +259,8 @@ def quotas_hold(b):
     check(len(records(b)) == 1, records(b))
     expect(b.cli("rm", two), 0)
     others = [box(b) for _ in range(6)]
-    refused(b.cli("wake", one), b"sandboxes, the maximum for one caller")
-    refused(b.cli("exec", one, "true"), b"sandboxes, the maximum for one caller")
+    refused(b.cli("wake", one), b"uid:0 has 6 sandboxes, and 1 more would exceed its quota of 6")
+    refused(b.cli("exec", one, "true"), b"uid:0 has 6 sandboxes, and 1 more would exceed its quota of 6")
     check(state(b, one) == "ASLEEP", "it stays asleep")
     expect(b.cli("rm", others[0]), 0)
     check(sh(b, one, "stat -c %s big") == "60000000\n", "and has lost nothing")

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several tenants: a thousand requests or connections of one do not lock out another, and delay it only a little."""
 
+import json
 import os
 import sys
 import threading
@@ -12,7 +13,9 @@ from slowness import scaled
 from runner import check, run_cases, time_passes, until
 
 sp.load("proto/gen/descriptor_set.bin")
-RUN = "/stockade.v1.ProcessService/Run"
+PROCESS = "/stockade.v1.ProcessService/"
+RUN = PROCESS + "Run"
+DENIED = 7
 GREEDY, OTHER, THIRD, FOURTH = 65533, 65532, 65531, 65530
 
 
@@ -90,6 +93,8 @@ def a_run_waits_for_one_of_each_other_tenant_and_takes_a_place_of_who_has_most(b
     check(code == 0, f"its run is taken: {code}")
     check(before < 30, f"{before} of 50 that were queued before it had run")
     check(all(f.status.code == sp.EXHAUSTED for f in refused) and len(refused) >= 10, f"what was too much is refused: {len(refused)}")
+    delays = [sp.Failed(f.status).details["RetryInfo"].retry_delay_ms for f in refused]
+    check(all(100 <= ms <= 10000 for ms in delays), f"and says when to try again: {delays}")
     greedy.close()
     other.close()
 
@@ -123,11 +128,84 @@ def unread_output_is_charged_to_the_tenant(b):
         check(got + gaps == 1500000, f"{got} bytes and gaps of {gaps}")
 
 
-with Broker(config="socket: {mode: 0666}\npool: 1\nquotas: {sandboxes: 4, queue: 50}\n"
-                   "rpc: {connections: 32, bytes_per_uid: 8M}\n") as BROKER:
+def quotas(c, **request):
+    info = c.unary("/stockade.v1.SystemService/Info", request)
+    return {q.name: (q.used, q.limit) for q in info.quotas}, info.weight
+
+
+def what_a_tenant_holds_is_bounded_and_listed(b):
+    """Memory: 1.5G for the third tenant, in sandboxes of 512M or less."""
+    third = client_again(b, THIRD)
+    create = "/stockade.v1.SandboxService/Create"
+    f = third.fails(create, {"limits": {"memory_bytes": 2 << 30}})
+    check(f.code == sp.EXHAUSTED and f.reason == "QUOTA_MEMORY" and "has 0 of memory" in f.message and "2G more" in f.message, f)
+    about = f.details["ErrorInfo"].metadata
+    check(about["rule"] == "quotas.memory_per_caller" and about["allowed"] == "memory_bytes: at most 1536M, used 0", dict(about))
+    boxes = [third.unary(create, {"limits": {"memory_bytes": 512 << 20, "cpu_millis": 500}}).sandbox.id for _ in range(3)]
+    f = third.fails(create, {"limits": {"memory_bytes": 8 << 20}})
+    check(f.reason == "QUOTA_MEMORY", f)
+    used, weight = quotas(third)
+    check(used["sandboxes"] == (3, 1000) and used["memory_bytes"] == (1536 << 20, 1536 << 20) and used["cpu_millis"][0] == 1500, used)
+    check(used["disk_bytes"] == (3 * 256 << 20, 0) and weight == 4, f"no limit of disk: {used}, {weight}")
+    for box in boxes:
+        third.unary("/stockade.v1.SandboxService/Delete", {"id": box})
+    check(quotas(third)[0]["memory_bytes"][0] == 0, "and given back")
+    f = third.fails("/stockade.v1.SystemService/Info", {"tenant": "uid:1"})
+    check(f.code == DENIED, "others' are not shown")
+    third.close()
+    root = sp.Client(b.address)
+    check(quotas(root, tenant=f"uid:{THIRD}")[1] == 4, "but to operators")
+    root.close()
+    check(b"memory_bytes" in b.cli("info").stdout and json.loads(b.cli("info", "-o", "json").stdout)["weight"] == 1, "info")
+
+
+def jobs_of_a_minute_are_bounded_also_in_a_batch(b):
+    def run(c):
+        return ended(c, c.begin(RUN, {"command": {"args": ["/bin/true"]}}, credit=100))
+
+    c = client_again(b, FOURTH)
+    for _ in range(3):
+        check(run(c) == 0, "three may run")
+    id_ = c.begin(RUN, {"command": {"args": ["/bin/true"]}}, credit=100)
+    f = sp.Failed(c.recv(id_).status)
+    check(f.code == sp.EXHAUSTED and f.reason == "QUOTA_JOBS_PER_MINUTE", f)
+    check(10000 < f.details["RetryInfo"].retry_delay_ms <= 20001, f.details["RetryInfo"])
+    c.close()
+    c = client_again(b, FOURTH)
+    check(run(c) == sp.EXHAUSTED, "also over another connection")
+    check(quotas(c)[0]["jobs_per_minute"] == (3, 3), quotas(c))
+    stream = c.begin(PROCESS + "RunBatch", {"key": "k", "parallel": 2}, credit=1000)
+    c.recv(stream)
+    jobs = [{"command": {"args": ["/bin/true"]}} for _ in range(4)]
+    c.unary(PROCESS + "AddToBatch", {"key": "k", "jobs": jobs, "last": True})
+    time_passes("its jobs could begin", 0.3)
+    check(quotas(c)[0]["jobs_per_minute"][0] == 3 and not c.others.get(stream), "the jobs of a batch wait")
+    said = b.reload(CONFIG.replace("jobs_per_minute: 3", "jobs_per_minute: 0"))
+    check("quotas.tenants" in said, said)
+    event, ran = sp.message("stockade.v1.RunBatchResponse"), 0
+    while ran < 4:
+        ran += event.FromString(c.recv(stream).payload).HasField("finished")
+    check(run(c) == 0, "and go on when there is no limit any more")
+    c.close()
+
+
+CONFIG = f"""socket: {{mode: 0666}}
+pool: 1
+quotas:
+  sandboxes: 4
+  queue: 50
+  tenants:
+    "uid:{THIRD}": {{weight: 4, memory: 1536M, disk: 0}}
+    "uid:{FOURTH}": {{jobs_per_minute: 3}}
+rpc: {{connections: 32, bytes_per_uid: 8M}}
+"""
+
+with Broker(config=CONFIG) as BROKER:
     CODE = run_cases([
         the_last_connections_are_for_tenants_without_one_and_for_root,
         unread_output_is_charged_to_the_tenant,
+        what_a_tenant_holds_is_bounded_and_listed,
+        jobs_of_a_minute_are_bounded_also_in_a_batch,
         a_run_waits_for_one_of_each_other_tenant_and_takes_a_place_of_who_has_most,
     ], call=lambda case: case(BROKER))
 sys.exit(CODE)

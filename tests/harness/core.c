@@ -7,15 +7,12 @@
 static struct broker b; // its configuration only
 static int bpf_fds[BPF_FDS];
 uv_loop_t loop;
-static struct tenants tenants;
+static const struct quotas quotas = {.usual = {[QUOTA_SANDBOXES] = 8, [QUOTA_JOBS] = 8}};
+static struct tenants tenants = {.quotas = &quotas};
 struct server srv = {.loop = &loop, .tenants = &tenants};
 static struct sandbox_settings settings = {
     .templates_n = 1,
-    .quotas = {.sandboxes = 8,
-               .sandboxes_per_caller = 8,
-               .jobs_per_sandbox = 8,
-               .jobs_per_caller = 8,
-               .queue = 8},
+    .quotas = {.sandboxes = 8, .jobs_per_sandbox = 8, .queue = 8},
 };
 struct sandbox *box;
 char text[TEXT_MAX];
@@ -141,7 +138,7 @@ make_box(void **state)
     struct sandbox_spec spec = {.template = &settings.template[0],
                                 .limits = settings.template[0].limits};
     (void)make_ready(state);
-    assert_int_equal(sandbox_reserve(srv.sandboxes, "uid:1", &t, &e), 0);
+    assert_int_equal(sandbox_reserve(srv.sandboxes, "uid:1", &spec.limits, &t, &e), 0);
     sandbox_take(box, t, &spec);
     return 0;
 }

@@ -26,10 +26,10 @@
 enum { MIB = 1 << 20 };
 
 static char folder[64];
-static struct tenants tenants;
+static const struct quotas quotas = {.usual = {[QUOTA_KEPT_BYTES] = 8 * MIB}};
+static struct tenants tenants = {.quotas = &quotas};
 static uv_loop_t loop;
 static struct server srv = {.tenants = &tenants, .loop = &loop};
-static const struct store_settings settings = {.bytes_per_caller = 8 * MIB};
 
 static int
 set_up(void **unused)
@@ -135,7 +135,7 @@ start(void)
 {
     struct err e;
     put_at("broken.record", (const uint8_t *)"broken", 6);
-    struct store *s = store_new(&srv, &settings, folder, &e);
+    struct store *s = store_new(&srv, folder, &e);
     assert_non_null(s);
     return s;
 }

@@ -83,10 +83,67 @@ a_tenant_that_used_much_cpu_is_remembered_until_its_bucket_is_empty(void **state
     assert_null(tenant_find(&ts, "uid:1"));
 }
 
+// Three per minute: three at once, and then one each twenty seconds.
+static void
+jobs_of_a_minute_are_bounded_and_the_error_says_until_when(void **state)
+{
+    (void)state;
+    const uint64_t second = 1000000000;
+    static const struct quotas three = {.usual = {[QUOTA_JOBS_PER_MINUTE] = 3}};
+    struct tenants ts = {.quotas = &three};
+    struct tenant *t = tenant_hold(&ts, "uid:1");
+    uint64_t now = 1000 * second;
+    struct err e;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(tenant_check_jobs(t, now, &e), 0);
+        tenant_count_job(t, now);
+    }
+    assert_int_equal(tenant_jobs_begun(t, now), 3);
+    assert_true(tenant_check_jobs(t, now, &e) < 0);
+    assert_int_equal(e.code, ERR_RESOURCE_EXHAUSTED);
+    assert_string_equal(e.reason, "QUOTA_JOBS_PER_MINUTE");
+    assert_in_range(e.retry_ms, 20000, 20001);
+    now += 19 * second;
+    assert_true(tenant_check_jobs(t, now, &e) < 0);
+    assert_in_range(e.retry_ms, 1000, 1001);
+    now += 2 * second;
+    assert_int_equal(tenant_check_jobs(t, now, &e), 0);
+    tenant_count_job(t, now);
+    assert_true(tenant_check_jobs(t, now, &e) < 0);
+    assert_true(t->keep_until_ns > now); // remembered after its connection
+    now += 60 * second;
+    assert_int_equal(tenant_jobs_begun(t, now), 0);
+    t->keep_until_ns = 0;
+    tenant_drop(t);
+}
+
+static void
+a_tenant_may_have_quotas_of_its_own(void **state)
+{
+    (void)state;
+    static struct quotas q = {.usual = {[QUOTA_SANDBOXES] = 2, [QUOTA_MEMORY_BYTES] = 100}, .n = 2};
+    q.row[0] = (struct quota_of_tenant){.tenant = "ci",
+                                        .weight = 5,
+                                        .has = 1 << QUOTA_SANDBOXES | 1 << QUOTA_MEMORY_BYTES,
+                                        .v = {[QUOTA_SANDBOXES] = 7}};
+    q.row[1] = (struct quota_of_tenant){.tenant = "uid:1"};
+    assert_int_equal(quota_of(&q, "ci", QUOTA_SANDBOXES), 7);
+    assert_true(quota_of(&q, "ci", QUOTA_MEMORY_BYTES) == UINT64_MAX);
+    assert_int_equal(quota_of(&q, "uid:1", QUOTA_SANDBOXES), 2);
+    assert_int_equal(quota_of(&q, "uid:2", QUOTA_MEMORY_BYTES), 100);
+    assert_int_equal(quota_weight(&q, "ci"), 5);
+    assert_int_equal(quota_weight(&q, "uid:1"), 1);
+    assert_int_equal(quota_weight(&q, "uid:2"), 1);
+    assert_int_equal(quota_highest(&q, QUOTA_SANDBOXES), 7);
+    assert_int_equal(quota_of(NULL, "ci", QUOTA_SANDBOXES), quota_table[QUOTA_SANDBOXES].usual);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(jobs_of_a_minute_are_bounded_and_the_error_says_until_when),
+        cmocka_unit_test(a_tenant_may_have_quotas_of_its_own),
         cmocka_unit_test(bytes_beyond_the_share_are_refused),
         cmocka_unit_test(a_tenant_exists_while_it_is_held),
         cmocka_unit_test(sandboxes_and_connections_of_a_tenant_are_counted_together),

@@ -32,7 +32,7 @@ export type { Framing } from "./frame.js";
 export { Forward } from "./forward.js";
 export type { ForwardOptions } from "./forward.js";
 export { info, serving } from "./info.js";
-export type { BrokerInfo, TemplateInfo } from "./info.js";
+export type { BrokerInfo, QuotaUse, TemplateInfo } from "./info.js";
 export { defaultClient, run, start } from "./jobs.js";
 export type {
   CallControl,

@@ -25,6 +25,16 @@ export interface TemplateInfo {
   disabled: string;
 }
 
+/** A quota of the caller's tenant. */
+export interface QuotaUse {
+  /** Its name, which ends with its unit, such as "sandboxes", "cpu_millis", "memory_bytes", "jobs_per_minute". */
+  name: string;
+  /** What is used now. */
+  used: number;
+  /** The maximum; undefined: there is none. */
+  limit?: number;
+}
+
 /** The broker and its host. */
 export interface BrokerInfo {
   /** Version of the broker, such as "0.1.0". */
@@ -53,6 +63,12 @@ export interface BrokerInfo {
   nngVersion: string;
   /** Addresses that it listens on. */
   listeners: readonly string[];
+  /** The caller's tenant. */
+  tenant: string;
+  /** Its weight in the queue for sandboxes. */
+  weight: number;
+  /** Its quotas, and what it uses of them. */
+  quotas: readonly QuotaUse[];
 }
 
 /** Information about the broker and its host. Rejects with UnavailableError if the broker cannot be reached. */
@@ -81,6 +97,13 @@ export async function info(options: CallOptions & { client?: Client } = {}): Pro
     uptime: Number(m.uptimeMs) / 1000,
     nngVersion: m.nngVersion,
     listeners: m.listeners,
+    tenant: m.tenant,
+    weight: m.weight,
+    quotas: m.quotas.map(({ name, used, limit, unlimited }) => ({
+      name,
+      used: Number(used),
+      ...(unlimited ? {} : { limit: Number(limit) }),
+    })),
   };
 }
 
