@@ -36,6 +36,7 @@ PUBLIC = (
     "snapshot_service",
     "template_service",
     "transaction_service",
+    "simulation",
     "file_service",
     "code_service",
     "volume_service",

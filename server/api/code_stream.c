@@ -16,6 +16,7 @@
 #include "server/sandbox/sandbox.h"
 #include "stockade/v1/code_service.pb-c.h"
 #include "convert.h"
+#include "simulated.h"
 #include "transacted.h"
 
 enum { ONE_SHOT_MS = 60 * 1000, REASON_MAX = 600 };
@@ -32,12 +33,14 @@ struct stream {
     struct code_end end;
     char reason[REASON_MAX];
     struct transacted transacted;
+    struct simulated simulated;
 };
 
 static void
 stream_free(struct stream *st)
 {
     transacted_drop(&st->transacted);
+    simulated_drop(&st->simulated);
     free(st->tenant);
     free(st);
 }
@@ -97,11 +100,27 @@ send_message(struct stream *st, Stockade__V1__CodeEvent *ev, bool last)
     return (last ? call_end_with : call_send)(st->call, &m.base);
 }
 
+// The interpreter, whose record says what it was refused.
+static void
+note_process(struct stream *st, const char *context_id)
+{
+    struct context_view v;
+    struct err ignored;
+    const struct context *c =
+        context_find(st->s->contexts, call_tenant(st->call), context_id, &ignored);
+    if (c == NULL)
+        return;
+    context_view(c, &v);
+    simulated_process(&st->simulated, v.process_id);
+}
+
 static int
 send_begin(struct stream *st, const struct code_begin *b)
 {
     Stockade__V1__CodeEvent ev = STOCKADE__V1__CODE_EVENT__INIT;
     Stockade__V1__CodeBegin begin = STOCKADE__V1__CODE_BEGIN__INIT;
+    if (simulated_is_on(&st->simulated))
+        note_process(st, b->context_id);
     begin.context_id = b->context_id;
     begin.sandbox_id = b->sandbox_id;
     begin.fresh = b->fresh;
@@ -170,7 +189,11 @@ send_end(struct stream *st)
     Stockade__V1__CodeEnd end = STOCKADE__V1__CODE_END__INIT;
     if (r != NULL && st->transacted.t != NULL)
         end.transaction = transacted_outcome(a, &st->transacted);
-    if (r == NULL || (st->transacted.t != NULL && end.transaction == NULL))
+    if (r != NULL && simulated_is_on(&st->simulated))
+        end.simulation = call_refusal(st->call) != NULL ? simulated_refused(a, st->call)
+                                                        : simulated_outcome(a, &st->simulated);
+    if (r == NULL || (st->transacted.t != NULL && end.transaction == NULL) ||
+        (simulated_is_on(&st->simulated) && end.simulation == NULL))
         return -ENOMEM;
     end.status = (Stockade__V1__CodeStatus)st->end.status;
     end.execution_count = st->end.count;
@@ -190,6 +213,9 @@ end_now(void *cookie)
     struct stream *st = cookie;
     struct err e;
     if (st->transacted.t != NULL && !transacted_wait(&st->transacted, end_now))
+        return;
+    if (simulated_is_on(&st->simulated) && call_refusal(st->call) == NULL &&
+        !simulated_wait(&st->simulated))
         return;
     int r = send_end(st);
     if (r == -EAGAIN)
@@ -253,7 +279,8 @@ run_in(struct stream *st, struct context *c)
 {
     const struct code_sink sink = {on_event, st};
     const Stockade__V1__RunCodeRequest *m = st->request;
-    uint64_t usual = st->sandbox_id[0] != '\0' ? ONE_SHOT_MS : 0;
+    const bool fresh = m->sandbox_id[0] == '\0' && m->context_id[0] == '\0';
+    const uint64_t usual = fresh ? ONE_SHOT_MS : 0;
     struct err e;
     if (context_run(c, m->code, m->timeout_ms != 0 ? m->timeout_ms : usual,
                     call_arrived_ns(st->call), &sink, &st->run, &e) < 0)
@@ -270,7 +297,8 @@ on_sandbox(void *cookie, struct sandbox *sb, const struct err *failed)
         stream_fail(st, failed);
         return;
     }
-    memcpy(st->sandbox_id, sb->id.id, sizeof st->sandbox_id);
+    if (!simulated_is_on(&st->simulated)) // else it ends its sandbox
+        memcpy(st->sandbox_id, sb->id.id, sizeof st->sandbox_id);
     const Stockade__V1__RunCodeRequest *m = st->request;
     const struct context_spec spec = {.language = m->language,
                                       .workdir = "",
@@ -298,6 +326,29 @@ on_transaction(void *cookie, struct sandbox *inside, const struct err *failed)
         run_in(st, c);
 }
 
+// The sandbox of a simulation.
+static void
+on_simulated(void *cookie, struct sandbox *inside, const struct err *failed)
+{
+    const struct stream *st = cookie;
+    if (st->request->sandbox_id[0] != '\0')
+        on_transaction(cookie, inside, failed);
+    else
+        on_sandbox(cookie, inside, failed);
+}
+
+// A policy refuses the call, so nothing runs.
+static void
+refuse(struct stream *st)
+{
+    const struct call_refusal *why = call_refusal(st->call);
+    st->over = true;
+    st->end = (struct code_end){.status = CODE_CANCELLED};
+    (void)snprintf(st->reason, sizeof st->reason, "simulated: the policy %s (rule %s): %s",
+                   why->would_ask ? "would ask people" : "refuses it", why->rule, why->reason);
+    end_now(st);
+}
+
 static int
 check_one_shot(const Stockade__V1__RunCodeRequest *m, struct err *e)
 {
@@ -320,7 +371,9 @@ run_alone(struct stream *st)
     if (r == 0)
         r = convert_spec(st->s, call_tenant(st->call), m->template_, m->limits, m->network, &spec,
                          &e);
-    if (r == 0)
+    if (r == 0 && simulated_is_on(&st->simulated))
+        r = simulated_fresh(&st->simulated, call_tenant(st->call), &spec, &e);
+    else if (r == 0)
         r = pool_acquire(st->s->pool, call_tenant(st->call), &spec, on_sandbox, st, &st->waits, &e);
     if (r < 0) {
         sandbox_spec_clear(&spec);
@@ -347,6 +400,16 @@ check_fields(const Stockade__V1__RunCodeRequest *m, struct err *e)
     bool in_context = m->context_id[0] != '\0', in_sandbox = m->sandbox_id[0] != '\0';
     if (in_context && (in_sandbox || m->language[0] != '\0'))
         return err_field(e, "context_id", "a context has its sandbox and language already");
+    if (m->mode != 0 && in_context) {
+        int r =
+            err_set(e, ERR_FAILED_PRECONDITION,
+                    "a simulation runs in a fork, and the variables of a context cannot go there");
+        err_detail(e, "LIVE_STATE", "context_id",
+                   "name the sandbox instead: the cell gets a new context in the fork");
+        return r;
+    }
+    if (m->mode != 0 && m->transaction != 0)
+        return err_field(e, "transaction", "a simulation changes nothing that could be committed");
     if (m->transaction != 0 && !in_sandbox)
         return err_field(e, "transaction", "needs sandbox_id: contexts are no part of one");
     bool fresh = m->template_[0] != '\0' || m->limits != NULL || m->network != NULL || m->n_env > 0;
@@ -354,6 +417,29 @@ check_fields(const Stockade__V1__RunCodeRequest *m, struct err *e)
         return err_field(e, in_context ? "context_id" : "sandbox_id",
                          "template, limits, network and env are those of a fresh sandbox");
     return 0;
+}
+
+// found: its context; sb: its sandbox, which it may need a transaction or a fork of. Both NULL: it gets a fresh one.
+static void
+begin(struct stream *st, struct context *found, struct sandbox *sb)
+{
+    const Stockade__V1__RunCodeRequest *m = st->request;
+    const struct simulated_fields fields = {m->mode, m->n_answers, m->answers};
+    struct err e;
+    int r = simulated_read(&st->simulated, st->s, &fields, &e);
+    const bool simulates = simulated_is_on(&st->simulated);
+    if (r == 0 && simulates && call_refusal(st->call) != NULL)
+        refuse(st);
+    else if (r == 0 && simulates && sb != NULL)
+        r = simulated_fork(&st->simulated, sb, &e);
+    else if (r == 0 && m->transaction != 0)
+        r = transacted_begin(&st->transacted, st->s, sb, m->transaction, &e);
+    else if (r == 0 && found != NULL)
+        run_in(st, found);
+    else if (r == 0)
+        run_alone(st);
+    if (r < 0)
+        stream_fail(st, &e);
 }
 
 void
@@ -369,9 +455,10 @@ code_run_stream(struct server *s, struct call *c, const ProtobufCMessage *req)
         r = found != NULL ? 0 : -ENOENT;
     } else if (r == 0 && m->sandbox_id[0] != '\0') {
         sb = sandbox_find(s->sandboxes, call_tenant(c), m->sandbox_id, &e);
-        r = sb == NULL            ? -ENOENT
-            : m->transaction != 0 ? 0
-                                  : context_default(s->contexts, sb, m->language, &found, &e);
+        r = sb == NULL ? -ENOENT
+            : m->transaction != 0 || m->mode != 0
+                ? 0
+                : context_default(s->contexts, sb, m->language, &found, &e);
     }
     if (r < 0) {
         call_fail(c, &e);
@@ -385,12 +472,8 @@ code_run_stream(struct server *s, struct call *c, const ProtobufCMessage *req)
     call_watch(c, on_cancel, on_writable, st);
     st->transacted.on_ready = on_transaction;
     st->transacted.cookie = st;
-    if (m->transaction != 0 && transacted_begin(&st->transacted, s, sb, m->transaction, &e) < 0)
-        stream_fail(st, &e);
-    else if (m->transaction != 0)
-        return;
-    else if (found != NULL)
-        run_in(st, found);
-    else
-        run_alone(st);
+    st->simulated.on_ready = on_simulated;
+    st->simulated.on_end = end_now;
+    st->simulated.cookie = st;
+    begin(st, found, sb);
 }

@@ -20,6 +20,7 @@
 #include "server/telemetry/telemetry.h"
 #include "convert.h"
 #include "server/sandbox/job_message.h"
+#include "simulated.h"
 #include "transacted.h"
 
 enum { COMMAND_ARENA_MAX = 512 * 1024 };
@@ -39,6 +40,7 @@ struct stream {
     struct job_follower follower;
     bool blocked; // no credit: on_writable will be called
     struct transacted transacted;
+    struct simulated simulated;
 };
 
 static void
@@ -46,6 +48,7 @@ stream_free(struct stream *st)
 {
     job_unfollow(&st->follower);
     transacted_drop(&st->transacted);
+    simulated_drop(&st->simulated);
     if (st->wants) {
         telemetry_unwait(&st->waiter);
         telemetry_unwant(st->s->telemetry);
@@ -135,11 +138,42 @@ send_ended(struct stream *st)
     exited.result = a != NULL ? job_message_result(a, v.result) : NULL;
     if (exited.result != NULL && st->transacted.t != NULL)
         exited.transaction = transacted_outcome(a, &st->transacted);
-    if (exited.result == NULL || (st->transacted.t != NULL && exited.transaction == NULL))
+    if (exited.result != NULL && simulated_is_on(&st->simulated))
+        exited.simulation = simulated_outcome(a, &st->simulated);
+    if (exited.result == NULL || (st->transacted.t != NULL && exited.transaction == NULL) ||
+        (simulated_is_on(&st->simulated) && exited.simulation == NULL))
         return -ENOMEM;
     ev.event_case = STOCKADE__V1__PROCESS_EVENT__EVENT_EXITED;
     ev.exited = &exited;
     return send_event(st, &ev, true);
+}
+
+// A policy refuses the call, so nothing runs. Frees the stream, unless there is no credit yet.
+static void
+send_refusal(struct stream *st)
+{
+    struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
+    struct job_result none = {.outcome = OUTCOME_REFUSED};
+    Stockade__V1__ProcessEvent ev = STOCKADE__V1__PROCESS_EVENT__INIT;
+    Stockade__V1__ProcessEvent__Exited exited = STOCKADE__V1__PROCESS_EVENT__EXITED__INIT;
+    struct err e;
+    const struct call_refusal *why = call_refusal(st->call);
+    (void)snprintf(none.reason, sizeof none.reason, "simulated: the policy %s (rule %s): %s",
+                   why->would_ask ? "would ask people" : "refuses it", why->rule, why->reason);
+    exited.result = a != NULL ? job_message_result(a, &none) : NULL;
+    exited.simulation = a != NULL ? simulated_refused(a, st->call) : NULL;
+    ev.event_case = STOCKADE__V1__PROCESS_EVENT__EVENT_EXITED;
+    ev.exited = &exited;
+    const bool whole = exited.result != NULL && exited.simulation != NULL;
+    int r = whole ? send_event(st, &ev, true) : -ENOMEM;
+    if (r == -EAGAIN)
+        return;
+    if (r == 0) {
+        stream_free(st);
+        return;
+    }
+    (void)err_sys(&e, r, "send what the policy says");
+    stream_fail(st, &e);
 }
 
 static int
@@ -162,6 +196,9 @@ pump(void *cookie)
         if (ev.kind == JOB_ENDED && st->transacted.t != NULL &&
             !transacted_wait(&st->transacted, pump))
             return; // the last message says what became of it
+        if (ev.kind == JOB_ENDED && simulated_is_on(&st->simulated) &&
+            !simulated_wait(&st->simulated))
+            return;
         int r = send_one(st, &ev);
         if (r == -EAGAIN) {
             st->blocked = true;
@@ -188,7 +225,11 @@ on_writable(void *cookie)
     st->blocked = false;
     if (st->follower.job != NULL)
         pump(st);
+    else if (call_refusal(st->call) != NULL)
+        send_refusal(st);
 }
+
+static void on_simulated(void *cookie, struct sandbox *inside, const struct err *failed);
 
 static struct stream *
 stream_new(struct server *s, struct call *c, const ProtobufCMessageDescriptor *response)
@@ -199,6 +240,9 @@ stream_new(struct server *s, struct call *c, const ProtobufCMessageDescriptor *r
         return NULL;
     }
     *st = (struct stream){.s = s, .call = c, .response = response};
+    st->simulated.on_ready = on_simulated;
+    st->simulated.on_end = pump;
+    st->simulated.cookie = st;
     st->follower.wake = pump;
     st->follower.cookie = st;
     call_watch(c, on_cancel, on_writable, st);
@@ -219,7 +263,8 @@ begin(struct stream *st, struct sandbox *sb, const Stockade__V1__Command *comman
     if (r < 0)
         return r;
     spec.limits = st->limits;
-    spec.one_shot = one_shot;
+    spec.one_shot = one_shot && !simulated_is_on(&st->simulated); // else it ends its sandbox
+    spec.unkept = simulated_is_on(&st->simulated);
     spec.count_syscalls = st->counts;
     spec.arrived_ns = call_arrived_ns(st->call);
     spec.sandbox_ns = sandbox_ns;
@@ -229,6 +274,7 @@ begin(struct stream *st, struct sandbox *sb, const Stockade__V1__Command *comman
         return r;
     struct job_view v;
     job_view(j, &v);
+    simulated_process(&st->simulated, v.id);
     call_note(st->call, "process_id", v.id); // for a caller whose connection breaks right now
     job_follow(j, &st->follower, 0, one_shot || st->start->foreground);
     return 0;
@@ -274,6 +320,7 @@ acquire(void *cookie)
     struct sandbox_spec spec = st->spec;
     st->spec = (struct sandbox_spec){0};
     const char *tenant = call_tenant(st->call);
+    const bool simulates = simulated_is_on(&st->simulated);
     // it was removed in the meantime
     if (spec.image != NULL ? spec.template->removed
                            : config_template(st->s->config, st->run->template_) != spec.template) {
@@ -282,10 +329,12 @@ acquire(void *cookie)
         stream_fail(st, &e);
         return;
     }
-    if (pool_acquire(st->s->pool, tenant, &spec, on_sandbox, st, &st->request, &e) < 0) {
-        sandbox_spec_clear(&spec);
-        stream_fail(st, &e);
-    }
+    int r = simulates ? simulated_fresh(&st->simulated, tenant, &spec, &e)
+                      : pool_acquire(st->s->pool, tenant, &spec, on_sandbox, st, &st->request, &e);
+    if (r == 0)
+        return;
+    sandbox_spec_clear(&spec);
+    stream_fail(st, &e);
 }
 
 // Continues when system calls are watched, if they should be. by_default: the template has them counted.
@@ -313,6 +362,7 @@ void
 process_run(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__RunRequest *m = (const Stockade__V1__RunRequest *)req;
+    const struct simulated_fields fields = {m->mode, m->n_answers, m->answers};
     struct sandbox_spec spec = {0};
     struct err e;
     const struct tenant *t = tenant_find(s->tenants, call_tenant(c));
@@ -329,7 +379,12 @@ process_run(struct server *s, struct call *c, const ProtobufCMessage *req)
     st->run = m;
     st->limits = spec.limits;
     st->spec = spec;
-    when_watched(st, m->count_syscalls, spec.template->count_syscalls, acquire);
+    if (simulated_read(&st->simulated, s, &fields, &e) < 0)
+        stream_fail(st, &e);
+    else if (call_refusal(c) != NULL)
+        send_refusal(st);
+    else
+        when_watched(st, m->count_syscalls, spec.template->count_syscalls, acquire);
 }
 
 static int
@@ -366,6 +421,31 @@ on_transaction(void *cookie, struct sandbox *inside, const struct err *failed)
     }
 }
 
+// The sandbox of a simulation, for Run and Start.
+static void
+on_simulated(void *cookie, struct sandbox *inside, const struct err *failed)
+{
+    struct stream *st = cookie;
+    struct err e;
+    if (failed != NULL)
+        stream_fail(st, failed);
+    else if ((st->run != NULL ? begin(st, inside, st->run->command, true, uv_hrtime(), &e)
+                              : start_in(st, inside, &e)) < 0)
+        stream_fail(st, &e);
+}
+
+static int
+check_start(const Stockade__V1__StartRequest *m, struct err *e)
+{
+    if (m->mode == STOCKADE__V1__JOB_MODE__JOB_MODE_UNSPECIFIED)
+        return 0;
+    if (m->transaction != STOCKADE__V1__TRANSACTION_POLICY__TRANSACTION_POLICY_UNSPECIFIED)
+        return err_field(e, "transaction", "a simulation changes nothing that could be committed");
+    if (!m->foreground)
+        return err_field(e, "foreground", "a simulation ends with its call: wait for it");
+    return 0;
+}
+
 static void
 start_it(void *cookie)
 {
@@ -379,7 +459,8 @@ start_it(void *cookie)
         stream_fail(st, &e);
         return;
     }
-    int r = m->transaction == STOCKADE__V1__TRANSACTION_POLICY__TRANSACTION_POLICY_UNSPECIFIED
+    int r = simulated_is_on(&st->simulated) ? simulated_fork(&st->simulated, sb, &e)
+            : m->transaction == STOCKADE__V1__TRANSACTION_POLICY__TRANSACTION_POLICY_UNSPECIFIED
                 ? start_in(st, sb, &e)
                 : transacted_begin(&st->transacted, st->s, sb, m->transaction, &e);
     if (r < 0)
@@ -390,11 +471,20 @@ void
 process_start(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__StartRequest *m = (const Stockade__V1__StartRequest *)req;
+    const struct simulated_fields fields = {m->mode, m->n_answers, m->answers};
     struct stream *st = stream_new(s, c, &stockade__v1__start_response__descriptor);
     struct err e;
     if (st == NULL)
         return;
     st->start = m;
+    if (check_start(m, &e) < 0 || simulated_read(&st->simulated, s, &fields, &e) < 0) {
+        stream_fail(st, &e);
+        return;
+    }
+    if (call_refusal(c) != NULL) {
+        send_refusal(st);
+        return;
+    }
     struct sandbox *sb = sandbox_find(s->sandboxes, call_tenant(c), m->sandbox_id, &e);
     bool by_default = sb != NULL && sb->spec.template->count_syscalls;
     when_watched(st, m->count_syscalls, by_default, start_it);

@@ -224,6 +224,11 @@
             "Commits that failed because both had changed the same files.")                        \
     TIMES(TRANSACTION_COMMIT, NONE, "stockade_transaction_commit_seconds",                         \
           "Time from the request for a commit until the sandbox had the files.")                   \
+    GAUGE(SIMULATIONS, NUMBER, NONE, "stockade_simulations", "Simulations in progress.")           \
+    COUNTER(SIMULATIONS_BEGUN, NUMBER, NONE, NONE, "stockade_simulations_begun_total",             \
+            "Simulations that were begun.")                                                        \
+    COUNTER(SIMULATIONS_REFUSED, NUMBER, NONE, NONE, "stockade_simulations_refused_total",         \
+            "Calls that were not simulated, because a policy would refuse them or ask people.")    \
     GAUGE(BATCHES, NUMBER, NONE, "stockade_batches", "Batches of jobs that are kept.")             \
     COUNTER(BATCH_RESETS, NUMBER, NONE, NONE, "stockade_batch_resets_total",                       \
             "Sandboxes that were made ready for another job of their batch.")                      \

@@ -71,18 +71,18 @@ born(struct sandbox *s, struct err *e)
     return write_entry(s, &s->net.entry, e);
 }
 
-// Lets the relay reach what the policy names.
+// Lets the relay reach what the policy names; of a simulated sandbox it needs nothing.
 static int
 live(const struct sandbox *s, const struct network *n, struct err *e)
 {
-    const struct net *net = sandboxes_server(s->all)->net;
+    const struct net *net = s->simulation == NULL ? sandboxes_server(s->all)->net : NULL;
     return net != NULL ? net_named_add(net_names(net), n->rules, n->rules_n, e) : 0;
 }
 
 static void
 no_longer_live(const struct sandbox *s, const struct network *n)
 {
-    const struct net *net = sandboxes_server(s->all)->net;
+    const struct net *net = s->simulation == NULL ? sandboxes_server(s->all)->net : NULL;
     if (net != NULL && n != NULL)
         net_named_drop(net_names(net), n->rules, n->rules_n);
 }
@@ -227,6 +227,7 @@ open_in_relay(struct sandbox *s, int fds[SPAWN_FDS_MAX], const struct network *n
     if (relay != NULL) {
         struct relay_policy p = to_relay(n);
         struct relay_counted counted;
+        p.simulation = s->simulation;
         p.counted = net_counted_of(net_count(sandboxes_server(s->all)->net), s->slot, s->generation,
                                    &p.rule_bytes);
         p.counted = counted_at_least(s, n, p.counted, &counted);

@@ -19,6 +19,7 @@
 #include "sets.h"
 #include "relay_link.h"
 #include "server/sandbox/sandbox.h"
+#include "server/sandbox/simulation.h"
 #include "server/base/server.h"
 #include "server/sandbox/spawn.h"
 
@@ -46,9 +47,24 @@ static void start_again(void *cookie);
 static void on_relay(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]);
 
 static void
+simulated(const struct net *n, const struct relay_report *r)
+{
+    list_each(it, sandboxes_owned(n->srv->sandboxes))
+    {
+        struct sandbox *s = list_entry(it, struct sandbox, node);
+        if (s->slot == r->slot && s->generation == r->generation && s->simulation != NULL)
+            simulation_report(s->simulation, r);
+    }
+}
+
+static void
 on_report(void *cookie, const struct relay_report *r)
 {
     struct net *n = cookie;
+    if (r->kind == RELAY_SENT || (r->kind == RELAY_SUMS && r->sent > 0))
+        simulated(n, r);
+    if (r->kind == RELAY_SENT)
+        return;
     net_counted_report(n->counted, r);
     if (n->srv->on_relay_report != NULL)
         n->srv->on_relay_report(n->srv->relay_report_cookie, r);
@@ -74,6 +90,12 @@ on_gone(void *cookie, const struct err *why)
 {
     struct net *n = cookie;
     log_err(LOG_ERROR, "relay-gone", why);
+    list_each(it, sandboxes_owned(n->srv->sandboxes))
+    {
+        const struct sandbox *s = list_entry(it, struct sandbox, node);
+        if (s->simulation != NULL)
+            s->simulation->lost = true;
+    }
     metrics_add(METRIC_RELAY_ENDS, 1);
     relay_link_free(take_ptr(n->srv->relay));
     net_counted_relay_gone(n->counted);

@@ -10,21 +10,24 @@
 #include "proto/auto.h"
 #include "server/base/loop.h"
 #include "server/base/packet_link.h"
+#include "server/sandbox/simulation.h"
 
 enum {
     REPORTS_PER_TURN = 256,
     ERRNO_MAX = 4095, // the kernel's maximum
-    ORDER_MAX = sizeof(struct relay_order) + NET_RULES * sizeof(struct relay_rule),
+    ORDER_MAX = sizeof(struct relay_order) + NET_RULES * sizeof(struct relay_rule) +
+                RELAY_REPLIES_MAX * sizeof(struct relay_reply),
 };
 _Static_assert((int)RELAY_FDS <= (int)PACKET_FDS, "a packet takes all listeners");
-_Static_assert(sizeof(struct relay_report) <= PACKET_LINK_IN_MAX, "a report fits");
+_Static_assert(sizeof(struct relay_sent) <= PACKET_LINK_IN_MAX, "a report fits");
 
 enum sandbox_state { SANDBOX_NONE = 0, SANDBOX_OPEN, SANDBOX_CLOSING };
 
 struct sandbox_entry {
     enum sandbox_state state;
     uint32_t generation;
-    bool spent; // a SPENT order was sent
+    bool spent;     // a SPENT order was sent
+    bool simulated; // as it was opened
     relay_done *done;
     void *cookie;
     uint32_t policies; // policies that were sent and are not in force yet
@@ -54,8 +57,10 @@ order(struct packet *p)
 static struct packet *
 order_new(const struct relay_link *l, const struct relay_order *body, struct err *e)
 {
-    struct packet *p =
-        packet_new(&l->link.out, sizeof *body + body->rules_n * sizeof(struct relay_rule), e);
+    struct packet *p = packet_new(&l->link.out,
+                                  sizeof *body + body->rules_n * sizeof(struct relay_rule) +
+                                      body->replies_n * sizeof(struct relay_reply),
+                                  e);
     if (p != NULL)
         *order(p) = *body;
     return p;
@@ -124,9 +129,12 @@ policy_order(const struct relay_link *l, enum relay_order_kind kind, uint32_t sl
              uint32_t generation, const struct relay_policy *p, struct err *e)
 {
     static const struct relay_counted nothing;
+    const struct simulation *m = kind == RELAY_OPEN ? p->simulation : NULL;
     const struct relay_order body = {.kind = kind,
                                      .slot = slot,
                                      .generation = generation,
+                                     .simulated = m != NULL,
+                                     .replies_n = m != NULL ? m->replies_n : 0,
                                      .mode = (uint32_t)p->mode,
                                      .counted = p->counted != NULL ? *p->counted : nothing,
                                      .out_bytes_max = p->out_bytes_max,
@@ -140,6 +148,8 @@ policy_order(const struct relay_link *l, enum relay_order_kind kind, uint32_t sl
         memcpy(order(o)->rules, p->rules, p->rules_n * sizeof p->rules[0]);
     for (uint32_t i = 0; o != NULL && p->rule_bytes != NULL && i < p->rules_n; i++)
         order(o)->rules[i].bytes_used = p->rule_bytes[p->rules[i].number];
+    if (o != NULL && body.replies_n > 0)
+        memcpy(order(o)->rules + body.rules_n, m->replies, body.replies_n * sizeof m->replies[0]);
     return o;
 }
 
@@ -178,7 +188,8 @@ relay_open(struct relay_link *l, uint32_t slot, uint32_t generation, int fds[REL
     r = packet_link_send(&l->link, o, e);
     if (r < 0)
         return r;
-    l->sandboxes[slot] = (struct sandbox_entry){.state = SANDBOX_OPEN, .generation = generation};
+    l->sandboxes[slot] = (struct sandbox_entry){
+        .state = SANDBOX_OPEN, .generation = generation, .simulated = policy->simulation != NULL};
     l->open_n++;
     pulse_need(l);
     return 0;
@@ -250,6 +261,7 @@ relay_close(struct relay_link *l, uint32_t slot, uint32_t generation, relay_done
                                                 .generation = generation,
                                                 .done = done,
                                                 .cookie = cookie,
+                                                .simulated = l->sandboxes[slot].simulated,
                                                 .policies = l->sandboxes[slot].policies};
     relay_give(l, o);
     return 0;
@@ -280,15 +292,26 @@ is_name(const char *name, size_t n)
     return len <= RELAY_NAME_MAX && name[strspn(name, allowed)] == '\0';
 }
 
+// The first bytes of a connection of a simulated sandbox.
+static int
+check_sent(const struct relay_sent *r, size_t n, struct err *e)
+{
+    if (n == sizeof *r && r->n <= RELAY_FIRST_MAX)
+        return 0;
+    return err_set(e, ERR_INTERNAL, "a report of %zu bytes about what was sent", n);
+}
+
 // A report that no correct relay sends. A closed sandbox whose reports are still in transit cannot cause one: it is
 // CLOSING until RELAY_CLOSED, its last report.
 static int
 check(const struct relay_link *l, const struct relay_report *r, size_t n, struct err *e)
 {
-    if (n != sizeof *r)
+    if (n < sizeof *r || (n != sizeof *r && r->kind != RELAY_SENT))
         return err_set(e, ERR_INTERNAL, "a report of %zu bytes", n);
-    if (r->kind < RELAY_READY || r->kind > RELAY_IN_FORCE)
+    if (r->kind < RELAY_READY || r->kind > RELAY_SENT)
         return err_set(e, ERR_INTERNAL, "a report of kind %u", r->kind);
+    if (r->kind == RELAY_SENT && check_sent((const void *)r, n, e) < 0)
+        return err_errno(e);
     if (r->reason >= NET_REASONS || (r->rule >= NET_RULES && r->rule != ~0U))
         return err_set(e, ERR_INTERNAL, "a report with reason %u and rule %u", r->reason, r->rule);
     if (r->error > ERRNO_MAX || (r->error != 0 && r->kind != RELAY_FLOW_END))
@@ -306,6 +329,8 @@ check(const struct relay_link *l, const struct relay_report *r, size_t n, struct
     if (r->slot >= BPF_SLOTS || l->sandboxes[r->slot].state == SANDBOX_NONE ||
         l->sandboxes[r->slot].generation != r->generation)
         return err_set(e, ERR_INTERNAL, "a report about slot %u, which is not open", r->slot);
+    if (r->kind == RELAY_SENT && !l->sandboxes[r->slot].simulated)
+        return err_set(e, ERR_INTERNAL, "slot %u is not simulated", r->slot);
     if (r->kind == RELAY_IN_FORCE && l->sandboxes[r->slot].policies == 0)
         return err_set(e, ERR_INTERNAL, "slot %u reports a policy that was not sent", r->slot);
     if (r->kind == RELAY_CLOSED && l->sandboxes[r->slot].state != SANDBOX_CLOSING)
@@ -366,7 +391,7 @@ static const struct packet_link_kind kind = {.process = "the relay",
                                              .packet_max = ORDER_MAX,
                                              .queue_max = RELAY_QUEUE_MAX,
                                              .queue_bytes_max = RELAY_QUEUE_BYTES,
-                                             .in_max = sizeof(struct relay_report),
+                                             .in_max = sizeof(struct relay_sent),
                                              .packets_per_turn = REPORTS_PER_TURN,
                                              .packet = on_packet,
                                              .gone = on_gone};

@@ -18,6 +18,7 @@
 
 struct packet;
 struct relay_link;
+struct simulation;
 
 enum {
     RELAY_FDS = 4,                   // listeners of a sandbox, in the order of enum spawn_net_fd
@@ -45,10 +46,12 @@ struct relay_policy {
     // Counters of earlier relays for relay_open(), or NULL, and the bytes of each rule by its number.
     const struct relay_counted *counted;
     const uint64_t *rule_bytes;
+    // relay_open(): nothing may leave the sandbox. NULL: it is real.
+    const struct simulation *simulation;
 };
 
 struct relay_events {
-    // A report (DENIED, LOOKUP, FLOW, FLOW_END, SUMS or RULE_SUM) of a sandbox that is open or closing. Its strings are
+    // A report (DENIED, LOOKUP, FLOW, FLOW_END, SUMS, RULE_SUM or SENT) of a sandbox that is open or closing. Its strings are
     // terminated, its name has only letters, digits, '-', '_' and '.', its rule is below NET_RULES or ~0. Borrowed.
     void (*report)(void *cookie, const struct relay_report *r);
     // The relay has confirmed the last policy of the sandbox, or has ended, and with it all flows.

@@ -170,6 +170,32 @@ servers_fit(const struct relay_order *o)
     return true;
 }
 
+// Behind the rules of an OPEN that is simulated.
+static bool
+replies_fit(const struct relay_order *o)
+{
+    const struct relay_reply *all =
+        (const struct relay_reply *)(const void *)(o->rules + o->rules_n);
+    for (uint32_t i = 0; i < o->replies_n; i++)
+        if (!rule_fits(&all[i].to) || all[i].n > RELAY_REPLY_MAX || all[i].zero != 0)
+            return false;
+    return true;
+}
+
+static bool
+simulation_fits(const struct relay_order *o)
+{
+    if (o->kind != RELAY_OPEN)
+        return o->simulated == 0 && o->replies_n == 0;
+    return o->simulated <= 1 && o->replies_n <= o->simulated * (uint32_t)RELAY_REPLIES_MAX;
+}
+
+static size_t
+order_bytes(const struct relay_order *o)
+{
+    return sizeof *o + o->rules_n * sizeof o->rules[0] + o->replies_n * sizeof(struct relay_reply);
+}
+
 bool
 orders_check(const void *bytes, size_t n, size_t fds_n)
 {
@@ -178,7 +204,7 @@ orders_check(const void *bytes, size_t n, size_t fds_n)
         return false;
     const struct kind *k = &kinds[o->kind];
     if (o->rules_n > (k->policy ? (uint32_t)NET_RULES : 0) || fds_n < k->fds_min ||
-        fds_n > k->fds_max || n != sizeof *o + o->rules_n * sizeof o->rules[0])
+        fds_n > k->fds_max || !simulation_fits(o) || n != order_bytes(o))
         return false;
     if (o->slot >= BPF_SLOTS || o->servers_n > (k->is_first ? (uint32_t)RELAY_SERVERS : 0) ||
         !servers_fit(o))
@@ -188,7 +214,7 @@ orders_check(const void *bytes, size_t n, size_t fds_n)
     for (uint32_t i = 0; i < o->rules_n; i++)
         if (!rule_fits(&o->rules[i]))
             return false;
-    return counted_fits(o);
+    return replies_fit(o) && counted_fits(o);
 }
 
 bool

@@ -9,7 +9,8 @@
 
 enum {
     ORDER_FDS = 4,
-    ORDER_BYTES_MAX = sizeof(struct relay_order) + NET_RULES * sizeof(struct relay_rule),
+    ORDER_BYTES_MAX = sizeof(struct relay_order) + NET_RULES * sizeof(struct relay_rule) +
+                      RELAY_REPLIES_MAX * sizeof(struct relay_reply),
 };
 
 // Whether a packet of n bytes with this number of descriptors contains an order of a correct broker. Afterwards all of

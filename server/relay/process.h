@@ -53,6 +53,8 @@ struct rate {
     double level; // bytes
 };
 
+struct sham;
+
 struct sandbox {
     bool open;
     bool closing; // CLOSED will be reported when the loop has released the listeners
@@ -61,8 +63,10 @@ struct sandbox {
     struct relay *relay;
     struct listener listeners[LISTENERS];
     struct permit *permit; // owned
+    struct sham *sham;     // owned: it is simulated, and nothing may leave; NULL: it is real
     struct list node;      // of all that are open
     struct list flows, associations, streams, queries, names;
+    uint32_t sham_n;     // its connections, associations and names so far
     uint32_t names_last; // the last index that was assigned, by this relay or an earlier one
     uint32_t connections, flows_n, associations_n, names_n, lookups_n, queries_open, streams_n;
     uint64_t out_bytes, in_bytes;

@@ -31,6 +31,11 @@ enum {
     RELAY_PULSE_MS = 400,   // interval of PINGs
     RELAY_SILENT_MS = 2000, // after a PING
     RELAY_START_MS = 10000, // until READY
+    // Of a simulated sandbox: what destinations say, the connections that are reported, and their first bytes.
+    RELAY_REPLIES_MAX = 16,
+    RELAY_REPLY_MAX = 2048,
+    RELAY_SENT_MAX = 64,
+    RELAY_FIRST_MAX = 256,
 };
 
 enum relay_rule_kind {
@@ -54,6 +59,14 @@ struct relay_rule {
     uint64_t bytes_max;            // both ways, of the flows that it allows; 0: no limit
     uint64_t bytes_used;           // OPEN: part of it that was used under earlier relays
     char name[RELAY_NAME_MAX + 3]; // lower case, no final dot
+};
+
+// What a destination says in a simulated sandbox; `to.number` is its place.
+struct relay_reply {
+    struct relay_rule to;
+    uint32_t n;
+    uint32_t zero;
+    uint8_t bytes[RELAY_REPLY_MAX];
 };
 
 // The counters of a sandbox so far. A new relay continues from them, so that counters never decrease, quotas apply to
@@ -95,7 +108,10 @@ struct relay_order {
     uint32_t queries_per_minute;          // DNS queries; 0: 600
     uint32_t rules_n;
     struct relay_counted counted; // OPEN: by earlier relays
-    struct relay_rule rules[];    // rules_n
+    // OPEN: 1: nothing may leave; connections that the policy allows get an answer or are reset, and are reported. It stays so.
+    uint32_t simulated;
+    uint32_t replies_n;        // OPEN of a simulated one: struct relay_reply, behind the rules
+    struct relay_rule rules[]; // rules_n
 };
 
 enum relay_report_kind {
@@ -111,6 +127,9 @@ enum relay_report_kind {
     RELAY_RULE_SUM = 8,  // the same of a rule with a quota: out_bytes counts both directions
     RELAY_PONG = 9,      // generation: of the PING
     RELAY_IN_FORCE = 10, // one POLICY was carried out: flows that it forbids are cut
+    // a struct relay_sent: what one connection, association or query of a simulated sandbox would have sent. All come before
+    // CLOSED
+    RELAY_SENT = 11,
 };
 
 // How DNS queries ended: with an address or without one, refused by the policy, or failed.
@@ -135,11 +154,21 @@ struct relay_report {
     uint32_t lost;  // reports about this sandbox so far that did not fit into the socket
     uint32_t error; // FLOW_END without a FLOW: errno of the connection; ENOENT, EAGAIN: of its name
     uint32_t answers[RELAY_ANSWERS]; // SUMS: under this relay so far, by enum relay_answer
-    uint32_t pid;                    // READY: the relay's
+    // SUMS: connections, associations and queries that were simulated, also those beyond RELAY_SENT_MAX
+    uint32_t sent;
+    uint32_t pid; // READY: the relay's
     uint16_t port;
     uint8_t protocol;
     uint8_t reason;                // enum net_reason
     uint8_t address[16];           // of the destination, connected or refused
     struct net_user user;          // the requesting process, from map "flows"; all zero: unknown
     char name[RELAY_NAME_MAX + 3]; // "": none
+};
+
+// SENT. in_bytes and out_bytes of the report: as of FLOW_END. Its port is NET_DNS_PORT for a query.
+struct relay_sent {
+    struct relay_report report; // must be first
+    uint32_t n;
+    uint32_t zero;
+    uint8_t first[RELAY_FIRST_MAX];
 };

@@ -81,13 +81,14 @@ report_sums(struct sandbox *s)
     r.queries = s->queries_n;
     r.lost = s->lost;
     r.names = s->names_last;
+    r.sent = s->sham_n;
     memcpy(r.answers, s->answers, sizeof r.answers);
     s->changed = !report_rule_sums(s) || !send_report(&r);
     return !s->changed;
 }
 
-void
-report(struct sandbox *s, enum relay_report_kind kind, const struct report_about *about)
+static struct relay_report
+report_of(const struct sandbox *s, enum relay_report_kind kind, const struct report_about *about)
 {
     struct relay_report r = about_sandbox(s, kind);
     r.rule = about->rule;
@@ -104,6 +105,25 @@ report(struct sandbox *s, enum relay_report_kind kind, const struct report_about
         memcpy(r.address, about->address, sizeof r.address);
     if (about->name != NULL)
         (void)snprintf(r.name, sizeof r.name, "%s", about->name);
+    return r;
+}
+
+void
+report_sent(struct sandbox *s, const struct report_about *about, const uint8_t *bytes, uint32_t n)
+{
+    struct relay_sent r = {.report = report_of(s, RELAY_SENT, about), .n = n};
+    if (n > 0)
+        memcpy(r.first, bytes, n);
+    if (send(RELAY_SOCKET_FD, &r, sizeof r, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)sizeof r)
+        s->lost++;
+    s->changed = true;
+    tick_need(s->relay);
+}
+
+void
+report(struct sandbox *s, enum relay_report_kind kind, const struct report_about *about)
+{
+    const struct relay_report r = report_of(s, kind, about);
     // Refusals have a separate budget, so a job that opens many flows cannot hide its refusals.
     struct bucket *budget = kind == RELAY_DENIED ? &s->denials : &s->reports;
     if (!bucket_take(budget, 1, s->relay->now_ms) || !send_report(&r))

@@ -36,6 +36,10 @@ bool report_sums(struct sandbox *s);
 // DENIED, LOOKUP, FLOW or FLOW_END.
 void report(struct sandbox *s, enum relay_report_kind kind, const struct report_about *about);
 
+// SENT, of a simulated sandbox: not limited by a rate, since there are few. bytes: the first n that it sent.
+void report_sent(struct sandbox *s, const struct report_about *about, const uint8_t *bytes,
+                 uint32_t n);
+
 // Reports a refusal.
 void report_denied(struct sandbox *s, enum net_reason reason, const struct report_about *about);
 

@@ -15,6 +15,7 @@
 #include "rate.h"
 #include "report.h"
 #include "resolve.h"
+#include "sham.h"
 #include "tcp.h"
 #include "udp.h"
 
@@ -26,6 +27,15 @@ enum {
     DIALS_PER_SECOND = 150,
     DIALS_AT_ONCE = 2000,
 };
+
+static void
+forget(struct sandbox *s)
+{
+    free(s->permit);
+    s->permit = NULL;
+    sham_free(s->sham);
+    s->sham = NULL;
+}
 
 static void
 on_tick(uv_timer_t *timer)
@@ -49,8 +59,7 @@ on_tick(uv_timer_t *timer)
             report_closed(s)) {
             s->closing = false;
             list_remove(&s->node);
-            free(s->permit);
-            s->permit = NULL;
+            forget(s);
         }
         more = more || s->closing || s->resting;
     }
@@ -175,8 +184,9 @@ sandbox_open(struct relay *r, const struct relay_order *o, const int *fds, size_
     if (is_free) {
         reset(s, r, o);
         s->permit = permit_new(o);
+        s->sham = o->simulated != 0 ? sham_new(o) : NULL;
     }
-    if (is_free && s->permit != NULL) {
+    if (is_free && s->permit != NULL && (s->sham != NULL) == (o->simulated != 0)) {
         s->open = true;
         set_rates(s);
         list_append(&r->sandboxes, &s->node);
@@ -270,7 +280,6 @@ sandboxes_free(struct relay *r)
     {
         struct sandbox *s = list_entry(it, struct sandbox, node);
         list_remove(&s->node);
-        free(s->permit);
-        s->permit = NULL;
+        forget(s);
     }
 }

@@ -149,7 +149,7 @@ judge(struct flow *f)
     f->rule = v.rule;
     if (v.reason != NET_REASON_NONE)
         return v.reason;
-    if (f->name != NULL && f->state != FLOW_NAMING &&
+    if (f->name != NULL && f->state != FLOW_NAMING && !f->sham.on &&
         !sandbox_may_reach(f->sandbox, f->address, f->asked.port, IPPROTO_TCP))
         return NET_NAME_ADDRESS;
     return sandbox_left(f->sandbox, true, v.rule) == 0 ? sandbox_quota_reason(f->sandbox, true)
@@ -191,6 +191,10 @@ begin(struct sandbox *s, struct flow *f, int fd, const struct net_flow *asked)
     enum net_reason reason = index != 0 && f->name == NULL ? NET_NO_RULE : judge(f);
     if (reason != NET_REASON_NONE) {
         deny(f, reason);
+        return;
+    }
+    if (s->sham != NULL) {
+        tcp_sham_begin(f);
         return;
     }
     if (f->name != NULL) {
@@ -307,6 +311,10 @@ tcp_on_ready(uv_poll_t *uv, int status, int events)
     f->sandbox->relay->now_ms = clock_ms();
     if (status < 0)
         watch_stopped(w);
+    if (f->sham.on) {
+        tcp_sham_ready(f, status);
+        return;
+    }
     int error = status < 0 || f->state == FLOW_DIALLING ? error_of(w->fd) : 0;
     if (error != 0 && is_peer && f->state == FLOW_DIALLING)
         retry(f, error);
@@ -339,6 +347,8 @@ tcp_recheck(struct sandbox *s)
 void
 tcp_drop(struct sandbox *s)
 {
+    if (s->sham != NULL)
+        tcp_sham_last(s);
     list_each(it, &s->flows) tcp_end(list_entry(it, struct flow, node), true, NET_REASON_NONE);
 }
 
@@ -367,6 +377,8 @@ tcp_tick(struct relay *r)
         struct sandbox *s = list_entry(it, struct sandbox, node);
         if (s->dialling > 0)
             look_at_dials(s);
+        if (s->sham != NULL)
+            tcp_sham_tick(s);
         if (s->draining > 0)
             tcp_drained(s);
         if (!s->resting)

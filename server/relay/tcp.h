@@ -22,6 +22,7 @@
 #include "process.h"
 #include "report.h"
 #include "resolve.h"
+#include "sham.h"
 
 enum {
     TCP_DIAL_MS = 10000,   // for all addresses together
@@ -30,6 +31,12 @@ enum {
     TCP_ACCEPTS_PER_TURN = 64,
     TCP_FLOWS_LARGE = 16,   // flows of a sandbox whose buffers may grow
     TCP_BUFFER = 64 * 1024, // requested buffer size of further flows
+    // Of a simulated sandbox: a reply without a byte from the job; a reset when it is quiet; the end after a reply; the end at the
+    // latest.
+    TCP_SHAM_FIRST_MS = 500,
+    TCP_SHAM_QUIET_MS = 200,
+    TCP_SHAM_AFTER_MS = 1000,
+    TCP_SHAM_MOST_MS = 10000,
 };
 
 enum flow_state { FLOW_NAMING, FLOW_DIALLING, FLOW_RETRYING, FLOW_OPEN };
@@ -67,6 +74,7 @@ struct flow {
     uint8_t addresses[NAME_ADDRESSES][16];
     uint64_t dial_until_ms; // while draining: the end of the time for that
     uint64_t attempt_until_ms;
+    struct sham_lane sham; // of a simulated sandbox: there is no peer
 };
 
 // Makes a table of `n` flows. False: out of memory.
@@ -89,6 +97,13 @@ bool tcp_tick(struct relay *r);
 void tcp_copy(struct flow *f);
 // The same for one that waited for its rate.
 void tcp_turn(struct list *waits);
+
+// tcp_sham.c, for simulated sandboxes: instead of a connection, for a flow that was judged; its socket is ready; at every tick; and once
+// before the sandbox is closed.
+void tcp_sham_begin(struct flow *f);
+void tcp_sham_ready(struct flow *f, int status);
+void tcp_sham_tick(struct sandbox *s);
+void tcp_sham_last(struct sandbox *s);
 
 // Ends the flow. reset: both sides get a RST. reason: why it was cut. After a cut by a quota the destination still gets
 // the data that was sent before: the flow continues without the job's side (draining).

@@ -162,7 +162,9 @@ tcp_end(struct flow *f, bool reset, enum net_reason reason)
         if (drain(f, reason))
             return;
     }
-    if (!f->denied)
+    if (f->sham.on)
+        sham_report(s, &f->sham, &about);
+    else if (!f->denied)
         report(s, RELAY_FLOW_END, &about);
     tcp_set_open(f);
     s->draining -= f->draining;

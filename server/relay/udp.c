@@ -15,6 +15,7 @@
 #include "report.h"
 #include "resolve.h"
 #include "sandbox.h"
+#include "sham.h"
 #include "udp_reply.h"
 
 enum {
@@ -48,7 +49,8 @@ struct association {
     bool denied; // which was reported
     int error;   // errno of the connection, or of the first datagrams
     uint64_t used_ms, out_bytes, in_bytes;
-    uint64_t checked_ms; // the last check that its number still stands for its flow
+    struct sham_lane sham; // of a simulated sandbox: it has no socket
+    uint64_t checked_ms;   // the last check that its number still stands for its flow
 };
 
 static struct {
@@ -132,7 +134,9 @@ end(struct association *a, enum net_reason reason)
     };
     if (!a->denied && report_is_quota(reason))
         report_denied(s, reason, &about);
-    if (!a->denied)
+    if (a->sham.on)
+        sham_report(s, &a->sham, &about);
+    else if (!a->denied)
         report(s, RELAY_FLOW_END, &about);
     names_release(a->name);
     a->name = NULL;
@@ -202,6 +206,10 @@ judge(struct association *a)
         return within_quota(s, sandbox_judge(s, a->address, port, IPPROTO_UDP));
     }
     struct permit_verdict v = permit_name_port(s->permit, a->name->text, port, IPPROTO_UDP);
+    if (s->sham != NULL) {
+        memcpy(a->address, a->flow.address, sizeof a->address);
+        return within_quota(s, v);
+    }
     for (uint32_t i = 0; i < a->name->n && v.reason == NET_REASON_NONE; i++) {
         const uint8_t *address = a->name->addresses[i];
         memcpy(a->address, address, sizeof a->address);
@@ -233,6 +241,10 @@ dial(struct association *a)
         a->denied = true;
         end(a, v.reason);
         return false;
+    }
+    if (s->sham != NULL) {
+        sham_begin(s, &a->sham, about.name, a->address, a->flow.port, IPPROTO_UDP);
+        return true;
     }
     struct sockaddr_storage to;
     socklen_t n = address_to_sockaddr(a->address, a->flow.port, &to);
@@ -331,7 +343,22 @@ begin(struct listener *l, const struct udp_key *key, const struct sockaddr_stora
     // the callback may run immediately and end the association
     resolve_name(s, name->text, &a->waiter);
     a = find(key);
-    return a != NULL && a->watch.live ? a : NULL;
+    return a != NULL && (a->watch.live || a->sham.on) ? a : NULL;
+}
+
+static void
+pretend(struct association *a, const uint8_t *bytes, size_t n)
+{
+    struct sandbox *s = a->sandbox;
+    const struct relay_reply *reply = a->sham.reply;
+    sandbox_count(s, true, a->rule, n);
+    a->out_bytes += n;
+    sham_keep(&a->sham, bytes, n);
+    if (reply == NULL || is_over(sandbox_left(s, false, a->rule), reply->n))
+        return;
+    sandbox_count(s, false, a->rule, reply->n);
+    a->in_bytes += reply->n;
+    udp_reply(a->listener, &a->job, a->key.local, reply->bytes, reply->n);
 }
 
 static void
@@ -339,11 +366,15 @@ forward(struct association *a, const uint8_t *bytes, size_t n)
 {
     struct sandbox *s = a->sandbox;
     a->used_ms = s->relay->now_ms;
-    if (!a->watch.live)
+    if (!a->watch.live && !a->sham.on)
         return; // the name is being resolved: the datagram is lost
     if (is_over(sandbox_left(s, true, a->rule), n)) {
         enum net_reason reason = sandbox_quota_reason(s, true);
         end(a, reason);
+        return;
+    }
+    if (a->sham.on) {
+        pretend(a, bytes, n);
         return;
     }
     if (!rate_datagram(s, true, n))

@@ -45,6 +45,17 @@ const struct principal *call_principal(const struct call *c);
 // Zeroed memory that is freed when the call ends. NULL: the call has too much.
 void *call_alloc(struct call *c, size_t bytes);
 
+// Why a policy would refuse the call, or have it wait for people, if it were not simulated: the authority writes it down instead of refusing.
+// Texts are copied. False: out of memory.
+struct call_refusal {
+    const char *method, *rule, *reason;
+    bool would_ask;
+};
+bool call_set_refusal(struct call *c, const struct call_refusal *why);
+
+// NULL: it may run. Otherwise its handler must say so, and do nothing else. Valid until the call ends.
+const struct call_refusal *call_refusal(const struct call *c);
+
 // The path of its method, such as "/stockade.v1.SandboxService/Create". Borrowed.
 const char *call_method_path(const struct call *c);
 

@@ -337,6 +337,28 @@ call_alloc(struct call *c, size_t bytes)
     return arena_alloc(c->arena, bytes);
 }
 
+bool
+call_set_refusal(struct call *c, const struct call_refusal *why)
+{
+    struct call_refusal *copy = arena_alloc(c->arena, sizeof *copy);
+    if (copy == NULL)
+        return false;
+    *copy = (struct call_refusal){
+        .method = arena_copy(c->arena, why->method, strlen(why->method)),
+        .rule = arena_copy(c->arena, why->rule, strlen(why->rule)),
+        .reason = arena_copy(c->arena, why->reason, strlen(why->reason)),
+        .would_ask = why->would_ask,
+    };
+    c->refusal = copy;
+    return copy->method != NULL && copy->rule != NULL && copy->reason != NULL;
+}
+
+const struct call_refusal *
+call_refusal(const struct call *c)
+{
+    return c->refusal;
+}
+
 const struct principal *
 call_principal(const struct call *c)
 {

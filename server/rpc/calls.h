@@ -113,8 +113,9 @@ struct call {
     struct timer timer;
     int32_t code; // of its END
     bool stream, counted_stream, sent_data;
-    bool decided; // the authority was asked
-    bool watches; // call_only_watches()
+    bool decided;                 // the authority was asked
+    struct call_refusal *refusal; // in the arena; NULL: none
+    bool watches;                 // call_only_watches()
     uint32_t credit;
     bool wants_credit;                        // call_send returned -EAGAIN: no credit
     bool wants_queue;                         // ... no room: in the connection's list

@@ -7,6 +7,7 @@
 #include "job_private.h"
 #include "server/base/log.h"
 #include "private.h"
+#include "simulation.h"
 #include "server/base/server.h"
 #include "spawn.h"
 
@@ -297,6 +298,14 @@ void
 sandbox_network_done(struct sandbox *s, const struct err *e)
 {
     sandbox_notify(s, WAIT_NETWORK, e);
+}
+
+void
+sandbox_simulate(struct sandbox *s, struct simulation *m)
+{
+    assert(m == NULL ||
+           (s->state == SANDBOX_READY && s->simulation == NULL && s->net.in_force == NULL));
+    s->simulation = m != NULL ? simulation_ref(m) : s->simulation;
 }
 
 int

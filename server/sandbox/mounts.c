@@ -27,3 +27,17 @@ mounts_unref(struct mounts *m)
     if (m != NULL && --m->refs == 0)
         free(m);
 }
+
+struct mounts *
+mounts_read_only(const struct mounts *m)
+{
+    struct mounts *copy = mounts_new();
+    if (copy == NULL)
+        return NULL;
+    copy->n = m->n;
+    for (uint32_t i = 0; i < m->n; i++) {
+        copy->mount[i] = m->mount[i];
+        copy->mount[i].read_only = true;
+    }
+    return copy;
+}

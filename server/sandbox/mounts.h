@@ -23,5 +23,7 @@ struct mounts {
 
 // Empty, with one reference. NULL: out of memory.
 struct mounts *mounts_new(void);
+// The same, all of them read-only. NULL: out of memory.
+struct mounts *mounts_read_only(const struct mounts *m);
 struct mounts *mounts_ref(struct mounts *m); // accepts NULL
 void mounts_unref(struct mounts *m);         // accepts NULL

@@ -121,6 +121,7 @@ connect_it(struct pool_request *r, struct sandbox *s)
 {
     struct err e;
     r->waiter = (struct sandbox_waiter){.done = on_networked, .cookie = r};
+    sandbox_simulate(s, r->spec.simulation);
     int n = r->spec.network != NULL ? sandbox_network(s, r->spec.network, &r->waiter, &e) : 1;
     if (n > 0) {
         give(r, s);

@@ -15,6 +15,7 @@
 #include "server/base/metrics.h"
 #include "proto/now.h"
 #include "private.h"
+#include "simulation.h"
 #include "server/base/server.h"
 #include "spawn.h"
 
@@ -110,6 +111,7 @@ sandbox_settle(struct sandbox *s)
     count(s, -1);
     sandbox_table_remove(s);
     sandbox_spec_clear(&s->spec);
+    simulation_unref(s->simulation);
     free(s);
     if (t != NULL)
         sandbox_release(t, &reserved);
@@ -481,6 +483,7 @@ sandbox_take(struct sandbox *s, struct tenant *t, struct sandbox_spec *spec)
     spec->network = NULL;
     spec->image = NULL;
     spec->mounts = NULL;
+    spec->simulation = NULL;
     spec->labels = NULL;
     spec->labels_n = 0;
     if (spec->was != NULL)

@@ -44,6 +44,7 @@ struct sandbox;
 struct sandbox_waiter;
 struct sandbox_adoption;
 struct sandbox_copying;
+struct simulation;
 struct observers;
 struct snapshots_box;
 struct zygote;
@@ -97,6 +98,7 @@ struct sandbox_spec {
     struct image *image;     // owned: files to begin with; NULL: only the template's
     bool has_files;          // it gets its files from elsewhere: a fork, or one that was asleep
     struct mounts *mounts;   // owned: what is mounted in it; NULL: nothing
+    struct simulation *simulation; // counted: nothing leaves it; NULL: it is real
 };
 
 // The state of a sandbox's network in the programs and the relay. Written only through struct sandbox_networks.
@@ -183,6 +185,9 @@ struct sandbox {
     struct mounts *mounts;
     uint32_t mounted;
     struct list mounts_node; // of all that have one
+
+    // From its first policy to its end, so a later change of the policy does not make it real; owned. NULL: it is real.
+    struct simulation *simulation;
 
     struct snapshots_box *snapshots; // of the layer snapshot/, which alone uses it
     struct zygote *zygote;           // of the layer code/, likewise
@@ -426,6 +431,9 @@ void sandbox_unwait(struct sandbox_waiter *w);
 // Changes the policy. 1: done; 0: w is called when it is in force, or with the failure (then the old policy stays).
 // Negative: refused, and nothing has changed; FAILED_PRECONDITION (NETWORK_OFF_STAYS): to or from the mode off, with an owner.
 int sandbox_network(struct sandbox *s, struct network *n, struct sandbox_waiter *w, struct err *e);
+
+// A READY sandbox without a policy is simulated from now on. Accepts NULL: it stays real.
+void sandbox_simulate(struct sandbox *s, struct simulation *m);
 
 // Mounts volumes in a READY sandbox. 1: there is nothing to do; 0: w is called when all are mounted, or with the failure (then
 // destroy the sandbox). Negative: refused.

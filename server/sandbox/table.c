@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Questions of callers about sandboxes: which are theirs, their names, and their maximum number. See sandbox.h.
 #include "mounts.h"
+#include "simulation.h"
 #include "private.h"
 
 #include <assert.h>
@@ -253,6 +254,8 @@ sandbox_spec_clear(struct sandbox_spec *spec)
     network_unref(spec->network);
     image_unref(spec->image);
     mounts_unref(spec->mounts);
+    simulation_unref(spec->simulation);
+    spec->simulation = NULL;
     spec->mounts = NULL;
     spec->labels = NULL;
     spec->labels_n = 0;

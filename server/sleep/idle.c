@@ -91,8 +91,8 @@ static bool
 is_idle(const struct sleepers *all, const struct sandbox *s)
 {
     struct sleep_facts f = {0};
-    return s->state == SANDBOX_RUNNING && !idle_count(all, s, &f) && f.connections == 0 &&
-           files_of(all->srv->files, s) == 0 && !snapshots_busy(s) &&
+    return s->state == SANDBOX_RUNNING && s->simulation == NULL && !idle_count(all, s, &f) &&
+           f.connections == 0 && files_of(all->srv->files, s) == 0 && !snapshots_busy(s) &&
            transactions_open(all->srv->transactions, s) == 0;
 }
 

@@ -14,6 +14,7 @@
 #include "server/sandbox/mounts.h"
 #include "server/sandbox/pool.h"
 #include "server/sandbox/sandbox.h"
+#include "server/sandbox/simulation.h"
 #include "snapshots_private.h"
 
 struct child {
@@ -37,7 +38,8 @@ struct fork_op {
     bool failed;
     struct err e; // the first failure
     struct copied_cost cost;
-    fork_done *done; // NULL: nobody waits
+    struct simulation *simulation; // counted
+    fork_done *done;               // NULL: nobody waits
     void *cookie;
     struct child child[];
 };
@@ -76,6 +78,13 @@ let_parent_go(struct fork_op *op)
 }
 
 static void
+op_free(struct fork_op *op)
+{
+    simulation_unref(op->simulation);
+    free(op);
+}
+
+static void
 end(struct fork_op *op)
 {
     struct sandbox *forks[FORKS_MAX];
@@ -89,7 +98,7 @@ end(struct fork_op *op)
     if (op->done != NULL)
         op->done(op->cookie, &(struct fork_result){forks, op->failed ? 0 : n, op->cost},
                  op->failed ? &op->e : NULL);
-    free(op);
+    op_free(op);
 }
 
 // What still waits for a sandbox of the pool needs none any more.
@@ -221,24 +230,37 @@ on_child(void *cookie, struct sandbox *s, const struct err *failed)
 
 // ---- the children
 
+// What it shares with its parent. The caller clears it with sandbox_spec_clear(), also on failure.
+static int
+copy_spec(const struct fork_op *op, const struct sandbox *parent, struct sandbox_spec *spec,
+          struct err *e)
+{
+    struct mounts *mounts = parent->spec.mounts;
+    const bool narrowed = op->simulation != NULL && mounts != NULL;
+    *spec = parent->spec;
+    spec->name[0] = '\0';
+    spec->network = parent->net.in_force == NULL ? NULL : network_ref(parent->net.in_force);
+    spec->image = image_ref(spec->image);
+    spec->has_files = true;
+    spec->mounts = narrowed ? mounts_read_only(mounts) : mounts_ref(mounts);
+    spec->simulation = simulation_ref(op->simulation != NULL ? op->simulation : parent->simulation);
+    if (op->ttl_ms != 0)
+        spec->ttl_ms = op->ttl_ms;
+    int r = sandbox_copy_labels(spec, 0, e);
+    if (r < 0) { // they are the parent's
+        spec->labels = NULL;
+        spec->labels_n = 0;
+    }
+    return r == 0 && narrowed && spec->mounts == NULL ? err_sys(e, ENOMEM, "mount volumes") : r;
+}
+
 static int
 acquire(struct fork_op *op, const struct sandbox *parent, struct child *c, struct err *e)
 {
-    struct sandbox_spec spec = parent->spec;
-    spec.name[0] = '\0';
-    spec.network = parent->net.in_force == NULL ? NULL : network_ref(parent->net.in_force);
-    spec.image = image_ref(spec.image);
-    spec.has_files = true;
-    spec.mounts = mounts_ref(parent->spec.mounts);
-    if (op->ttl_ms != 0)
-        spec.ttl_ms = op->ttl_ms;
-    if (sandbox_copy_labels(&spec, 0, e) < 0) {
-        network_unref(spec.network);
-        image_unref(spec.image);
-        mounts_unref(spec.mounts);
-        return err_errno(e);
-    }
-    int r = pool_acquire(op->pool, op->tenant, &spec, on_child, c, &c->request, e);
+    struct sandbox_spec spec;
+    int r = copy_spec(op, parent, &spec, e);
+    if (r == 0)
+        r = pool_acquire(op->pool, op->tenant, &spec, on_child, c, &c->request, e);
     if (r < 0)
         sandbox_spec_clear(&spec);
     return r;
@@ -320,6 +342,7 @@ fork_begin(struct sandbox *parent, struct pool *pool, const struct fork_request 
     op->ttl_ms = q->ttl_ms;
     op->copy_bytes_max = q->how.bytes_max != 0 ? q->how.bytes_max : COPY_BYTES_USUAL;
     op->copy_ms_max = q->how.ms_max != 0 ? q->how.ms_max : COPY_MS_USUAL;
+    op->simulation = simulation_ref(q->simulation);
     op->done = done;
     op->cookie = cookie;
     (void)snprintf(op->parent, sizeof op->parent, "%s", parent->id.id);
@@ -332,7 +355,7 @@ fork_begin(struct sandbox *parent, struct pool *pool, const struct fork_request 
     if (p == NULL && q->layer == 0) {
         r = begin_parent(op, parent, q, e);
         if (r < 0)
-            free(op);
+            op_free(op);
         return r;
     }
     op->layer = p != NULL ? p->layer : q->layer;

@@ -19,6 +19,7 @@
 struct fork_op;
 struct pool;
 struct sandbox;
+struct simulation;
 
 enum { FORKS_MAX = 100 };
 #define FORK_SHARED_BYTES_MAX (UINT64_C(4) << 30)
@@ -37,6 +38,8 @@ struct fork_request {
     uint32_t count;       // 1 to FORKS_MAX
     uint64_t ttl_ms;      // 0: that of the parent
     struct while_jobs_run how;
+    // Borrowed: the forks are simulated, and their volumes read-only (server/sandbox/simulation.h). NULL: they are real.
+    struct simulation *simulation;
 };
 
 // done is called once, perhaps before this returns, unless fork_cancel() comes before: then the forks are removed again. NOT_FOUND: no such snapshot.

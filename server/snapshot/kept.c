@@ -155,6 +155,11 @@ kept_begin(struct sandbox *s, uint32_t layer, const struct kept_want *want, stor
 {
     struct store *store = sandboxes_server(s->all)->store;
     int rc = store_available(store, e);
+    if (rc == 0 && s->simulation != NULL) {
+        rc = err_set(e, ERR_FAILED_PRECONDITION, "sandbox %s is simulated, and leaves nothing",
+                     s->id.id);
+        err_detail(e, "SIMULATED", s->id.id, "keep the files of the sandbox that it began with");
+    }
     if (rc < 0)
         return rc;
     struct kept_op *op = op_new(s, cookie);

@@ -15,6 +15,7 @@
 
 #include "proto/fdpass.h"
 #include "server/network/relay_link.h"
+#include "server/sandbox/simulation.h"
 
 enum { SLOT = 3, GENERATION = 9 };
 
@@ -209,6 +210,53 @@ a_report_of_another_size_ends_the_link(void **state)
     assert_int_equal(send(f->relay, r, sizeof r, 0), sizeof r);
     turn(f);
     expect_gone(f, "bytes");
+}
+
+// Of a slot that is simulated, or not; n: the bytes of the packet.
+static void
+send_sent(struct fixture *f, const struct simulation *m, uint32_t first, size_t n)
+{
+    struct err e;
+    struct relay_sent r = {.report = flow(), .n = first};
+    const struct relay_policy p = {.mode = NET_OPEN, .simulation = m};
+    r.report.kind = RELAY_SENT;
+    configure(f);
+    assert_int_equal(open_slot(f, &p, &e), 0);
+    assert_int_equal(send(f->relay, &r, n, 0), n);
+    turn(f);
+}
+
+static void
+what_was_sent_ends_the_link_unless_the_sandbox_is_simulated(void **state)
+{
+    send_sent(*state, NULL, 1, sizeof(struct relay_sent));
+    expect_gone(*state, "not simulated");
+}
+
+static void
+what_was_sent_without_its_bytes_ends_the_link(void **state)
+{
+    static const struct simulation m = {.refs = 1};
+    send_sent(*state, &m, 1, sizeof(struct relay_report));
+    expect_gone(*state, "about what was sent");
+}
+
+static void
+what_was_sent_with_too_many_bytes_ends_the_link(void **state)
+{
+    static const struct simulation m = {.refs = 1};
+    send_sent(*state, &m, RELAY_FIRST_MAX + 1, sizeof(struct relay_sent));
+    expect_gone(*state, "about what was sent");
+}
+
+static void
+what_was_sent_is_passed_on(void **state)
+{
+    static const struct simulation m = {.refs = 1};
+    struct fixture *f = *state;
+    send_sent(f, &m, RELAY_FIRST_MAX, sizeof(struct relay_sent));
+    assert_int_equal(f->gone, 0);
+    assert_int_equal(f->reports, 1);
 }
 
 static void
@@ -487,6 +535,10 @@ main(void)
         LINK_TEST(an_answer_without_a_ping_ends_the_link),
         LINK_TEST(closed_without_an_order_ends_the_link),
         LINK_TEST(a_report_of_another_size_ends_the_link),
+        LINK_TEST(what_was_sent_ends_the_link_unless_the_sandbox_is_simulated),
+        LINK_TEST(what_was_sent_without_its_bytes_ends_the_link),
+        LINK_TEST(what_was_sent_with_too_many_bytes_ends_the_link),
+        LINK_TEST(what_was_sent_is_passed_on),
         LINK_TEST(orders_in_the_wrong_state_are_refused),
         LINK_TEST(orders_carry_policy_and_descriptors),
         LINK_TEST(orders_that_the_relay_does_not_read_wait_within_bounds),

@@ -201,6 +201,51 @@ invalid_names_are_refused(void **state)
 }
 
 static void
+only_a_simulated_OPEN_has_replies(void **state)
+{
+    (void)state;
+    static _Alignas(struct relay_order)
+        uint8_t bytes[sizeof(struct relay_order) + 2 * sizeof(struct relay_rule) +
+                      (RELAY_REPLIES_MAX + 1) * sizeof(struct relay_reply)];
+    struct packet p = fine(RELAY_OPEN);
+    memcpy(bytes, p.o, p.n);
+    struct relay_order *o = (struct relay_order *)(void *)bytes;
+    p.o = o;
+    struct relay_reply *replies = (struct relay_reply *)(void *)(bytes + p.n);
+    const size_t none = p.n;
+    for (uint32_t i = 0; i <= RELAY_REPLIES_MAX; i++)
+        replies[i] = (struct relay_reply){.to = o->rules[1], .n = RELAY_REPLY_MAX};
+    o->replies_n = 1;
+    p.n = none + sizeof *replies;
+    assert_false(check(&p));
+    o->simulated = 2;
+    assert_false(check(&p));
+    o->simulated = 1;
+    assert_true(check(&p));
+    p.n--;
+    assert_false(check(&p));
+    p.n = none + sizeof *replies;
+    replies[0].n++;
+    assert_false(check(&p));
+    replies[0].n--;
+    replies[0].zero = 1;
+    assert_false(check(&p));
+    replies[0].zero = 0;
+    replies[0].to.kind = 0;
+    assert_false(check(&p));
+    replies[0].to = replies[1].to;
+    o->replies_n = RELAY_REPLIES_MAX + 1;
+    p.n = none + o->replies_n * sizeof *replies;
+    assert_false(check(&p));
+    o->replies_n--;
+    p.n -= sizeof *replies;
+    assert_true(check(&p));
+    o->kind = RELAY_POLICY;
+    p.fds_n = 0;
+    assert_false(check(&p));
+}
+
+static void
 every_valid_kind_is_accepted(void **state)
 {
     (void)state;
@@ -219,6 +264,7 @@ main(void)
         cmocka_unit_test(invalid_rules_are_refused),
         cmocka_unit_test(only_OPEN_has_earlier_counters),
         cmocka_unit_test(invalid_names_are_refused),
+        cmocka_unit_test(only_a_simulated_OPEN_has_replies),
         cmocka_unit_test(every_valid_kind_is_accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
