@@ -77,6 +77,7 @@
 #include "server/rpc/tenants.h"
 #include "server/rpc/transport.h"
 #include "server/sandbox/usage.h"
+#include "server/vault/vault.h"
 #include "server/volume/volumes.h"
 
 enum {
@@ -92,6 +93,7 @@ struct broker {
     struct tenants tenants;
     struct config *config;
     struct start root; // what was made as root
+    uint8_t *master;   // of encryption, until the data keys are read
     uv_loop_t loop;
     uv_signal_t term, interrupt, hangup;
     int argc; // of main()
@@ -308,6 +310,22 @@ make_store(struct broker *b, struct err *e)
     return 0;
 }
 
+// What is read of it comes before its writer starts.
+static int
+make_state(struct broker *b, struct err *e)
+{
+    int r = open_state(b, e);
+    if (r == 0)
+        r = vault_open(b->s.state, take_ptr(b->master), &b->s.vault, e);
+    if (r == 0)
+        r = access_new(b->s.state, &b->config->access, &b->s.access, e);
+    if (r == 0)
+        r = approvals_new(b->s.access, b->s.state, &b->loop, &b->s.approvals, e);
+    if (r == 0)
+        r = state_start(b->s.state, &b->loop, e);
+    return r == 0 ? vault_start(b->s.vault, e) : r;
+}
+
 static int
 make_core(struct broker *b, struct err *e)
 {
@@ -325,13 +343,7 @@ make_core(struct broker *b, struct err *e)
         return err_sys(e, ENOMEM, "start");
     int r = spawn_attach(b->s.spawn, &b->loop, on_spawner_gone, b, e);
     if (r == 0)
-        r = open_state(b, e);
-    if (r == 0)
-        r = access_new(b->s.state, &b->config->access, &b->s.access, e);
-    if (r == 0)
-        r = approvals_new(b->s.access, b->s.state, &b->loop, &b->s.approvals, e);
-    if (r == 0)
-        r = state_start(b->s.state, &b->loop, e);
+        r = make_state(b, e);
     if (r == 0)
         r = open_audit(b, e);
     if (r < 0)
@@ -376,7 +388,9 @@ static int
 start(struct broker *b, struct err *e)
 {
     b->root.config = b->config;
-    int r = start_as_root(&b->root, e);
+    int r = vault_read_master(&b->config->vault, &b->master, e);
+    if (r == 0)
+        r = start_as_root(&b->root, e);
     b->s.spawn = take_ptr(b->root.spawn);
     if (r < 0)
         return r;
@@ -502,6 +516,7 @@ take_down(struct broker *b)
     sandboxes_free(s->sandboxes);
     sleepers_free(take_ptr(s->sleepers));
     store_free(take_ptr(s->store)); // sandboxes hold its layers
+    vault_free(take_ptr(s->vault));
     volumes_free(take_ptr(s->volumes));
     rpc_free(s->rpc); // jobs are counted for its tenants
     (void)tenants_forget(&b->tenants);

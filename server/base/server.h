@@ -38,6 +38,7 @@ struct store;
 struct telemetry;
 struct tenants;
 struct transactions;
+struct vault;
 struct volumes;
 struct zygotes;
 
@@ -65,6 +66,7 @@ struct server {
     struct zygotes *zygotes;           // interpreters that contexts are forked from
     struct volumes *volumes;           // of all tenants; NULL in tests
     struct state *state;               // the database: keys, tokens
+    struct vault *vault;               // data keys of tenants; NULL in tests: nothing is encrypted
     struct audit *audit;               // the log of decisions; NULL: disabled, or in tests
     struct access *access;             // credentials
     struct approvals *approvals;       // calls that need the agreement of others

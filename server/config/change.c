@@ -56,6 +56,8 @@ static const struct key_row fixed[] = {
     KEY("audit.rotate", audit.rotate_bytes),
     KEY("audit.keep", audit.keep),
     KEY("audit.on_full", audit.on_full),
+    KEY("encryption.key_file", vault.key_file),
+    KEY("encryption.credential", vault.credential),
     KEY("network.unenforced", network.unenforced),
     KEY("network.dns", network.dns),
     KEY("anomalies.sensitive_paths", anomaly.sensitive.own),

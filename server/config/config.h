@@ -23,6 +23,7 @@
 #include "server/sandbox/template.h"
 #include "server/spawner/ops.h"
 #include "server/telemetry/telemetry.h"
+#include "server/vault/vault.h"
 
 enum {
     CONFIG_LISTEN_MAX = 16,
@@ -72,6 +73,7 @@ struct config {
     char *text;            // of the file, if templates in it have policies; owned; otherwise NULL
     char text_name[SPAWN_PATH_MAX];
     struct audit_settings audit;
+    struct vault_settings vault;
     struct tls_files tls;
     struct quotas tenant_quotas;
     struct sandbox_settings sandbox;

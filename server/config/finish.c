@@ -299,12 +299,21 @@ check_rpc(const struct config *c, const struct config_source *file, struct err *
                   quantity_write(c->rpc.queue_bytes_kill, quantity_bytes, b));
 }
 
+static int
+check_encryption(const struct config *c, const struct config_source *file, struct err *e)
+{
+    const struct place p = {file, file->root, {"encryption.credential"}};
+    return c->vault.key_file[0] != '\0' && c->vault.credential[0] != '\0'
+               ? refuse(&p, e, "encryption has a key_file already: set one of them")
+               : 0;
+}
+
 int
 config_finish(struct config *c, const struct config_source *file, struct err *e)
 {
     static int (*const checks[])(const struct config *, const struct config_source *,
                                  struct err *) = {
-        check_quotas, check_ids, check_times, check_rpc, check_addresses,
+        check_quotas, check_ids, check_times, check_rpc, check_addresses, check_encryption,
     };
     int r = check_host_limits(c, file, e);
     if (r == 0)

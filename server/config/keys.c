@@ -526,6 +526,12 @@ static const struct config_key audit_keys[] = {
     {0},
 };
 
+static const struct config_key encryption_keys[] = {
+    {"key_file", config_read_path, AT(config, vault.key_file), 0, 0, NULL},
+    {"credential", config_read_name, AT(config, vault.credential), 0, 0, NULL},
+    {0},
+};
+
 static const struct config_key top_keys[] = {
     {"listen", read_listen, 0, 0, 0, 0, NULL},
     SECTION("socket", socket_keys),
@@ -549,6 +555,7 @@ static const struct config_key top_keys[] = {
     {"policy_files", read_policies, AT(config, policy_files), 0, 0, NULL},
     {"rules_files", read_policies, AT(config, rules_files), 0, 0, NULL},
     SECTION("audit", audit_keys),
+    SECTION("encryption", encryption_keys),
     {"principals", config_read_principals, AT(config, access.principals), 0, 0, NULL},
     {"issuers", config_read_issuers, AT(config, access.issuers), 0, 0, NULL},
     SECTION("network", network_keys),

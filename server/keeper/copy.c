@@ -52,12 +52,7 @@ struct level {
 static int
 failed(const struct copy *c, const char *what, struct err *e)
 {
-    int r = err_sys(e, errno, "%s", what);
-    if (e->sys == ENOSPC || e->sys == EDQUOT) {
-        e->code = ERR_RESOURCE_EXHAUSTED;
-        err_detail(e, "DISK_FULL", c->bounds->full_subject, c->bounds->full_hint);
-    }
-    return r;
+    return work_disk_full(c->bounds->full_subject, c->bounds->full_hint, what, e);
 }
 
 static uint32_t
@@ -72,14 +67,7 @@ static int
 count(struct copy *c, uint64_t bytes, struct err *e)
 {
     c->bytes += bytes;
-    if (c->bytes <= c->bounds->bytes_max)
-        return 0;
-    int r = err_set(e, ERR_RESOURCE_EXHAUSTED,
-                    "the files take more than %" PRIu64 " bytes, all that is left for the caller",
-                    c->bounds->bytes_max);
-    err_detail(e, "KEPT_BYTES", "quotas.kept_bytes_per_caller",
-               "delete kept snapshots and sleeping sandboxes, or remove files");
-    return r;
+    return c->bytes <= c->bounds->bytes_max ? 0 : work_too_large(c->bounds->bytes_max, e);
 }
 
 // ---- what all kinds have
@@ -271,12 +259,8 @@ static int
 copy_special(struct copy *c, int to, const char *name, const struct stat *st, struct err *e)
 {
     const bool whiteout = S_ISCHR(st->st_mode) && st->st_rdev == makedev(0, 0);
-    if (!whiteout && !S_ISFIFO(st->st_mode) && !S_ISSOCK(st->st_mode)) {
-        int r =
-            err_set(e, ERR_FAILED_PRECONDITION, "the files contain a device, which is not kept");
-        err_detail(e, "LAYER_DEVICE", NULL, "remove it in the sandbox");
-        return r;
-    }
+    if (!whiteout && !S_ISFIFO(st->st_mode) && !S_ISSOCK(st->st_mode))
+        return work_is_device(e);
     if (mknodat(to, name, st->st_mode & S_IFMT, makedev(0, 0)) < 0)
         return failed(c, "create a special file", e);
     return finish_named(c, to, name, st, e);
@@ -393,12 +377,8 @@ static int
 copy_folder(struct copy *c, const struct level *l, unsigned first, int to, const char *name,
             unsigned depth, struct err *e)
 {
-    if (depth == KEEP_DEPTH_MAX) {
-        int r = err_set(e, ERR_FAILED_PRECONDITION, "folders are more than %d levels deep",
-                        KEEP_DEPTH_MAX);
-        err_detail(e, "LAYER_DEEP", NULL, "remove them in the sandbox");
-        return r;
-    }
+    if (depth == KEEP_DEPTH_MAX)
+        return work_too_deep(e);
     if (mkdirat(to, name, 0700) < 0)
         return failed(c, "create a folder", e);
     int auto_close target = openat(to, name, FOLDER | O_CLOEXEC);

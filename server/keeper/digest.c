@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See work.h: digest_layer(). BLAKE2b-256 (RFC 7693) of one stream, which is the same for the same tree on every file system:
+// See work.h: digest_layer(), seal_layer(). BLAKE2b-256 (RFC 7693) of one stream, which is the same for the same tree on every file system:
 //
 //   "stockade layer 1\n", then the root folder as an entry without a name
 //   entry    kind, mode, uid and gid from KEEP_ID_BASE on, time, length of its name, name, extended attributes in the order
@@ -10,6 +10,10 @@
 //     link     its target
 //
 // All numbers are 64 bits, little-endian. The time of change and inode numbers are not part of it.
+//
+// A sealed layer is this very stream, encrypted (proto/sealed.h): of each part its number from 1 on and its stream, then 0. Entries are
+// counted over all parts, and the first of several names has its own number, so that who reads it (unseal.c) knows that others follow.
+// Its digest is of all that, with a key of the tenant.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -37,7 +41,12 @@ struct seen {
 struct state {
     crypto_generichash_state hash;
     struct digest *out;
-    void *links; // tsearch(3) of struct seen
+    void *links;  // tsearch(3) of struct seen
+    uint32_t uid; // of the tree
+    // ---- sealing; otherwise NULL
+    const struct seal *seal;
+    struct sealed_writer *to;
+    struct err failed; // code 0: not so far
     char piece[PIECE];
 };
 
@@ -45,6 +54,22 @@ static void
 add(struct state *s, const void *bytes, size_t n)
 {
     (void)crypto_generichash_update(&s->hash, bytes, n);
+    if (s->to != NULL && s->failed.code == ERR_OK)
+        (void)sealed_add(s->to, bytes, n, &s->failed);
+}
+
+// Between two pieces of work: whether it goes on, and what is sealed is not too much.
+static int
+goes_on(const struct state *s, struct err *e)
+{
+    int rc = work_goes_on(e);
+    if (rc == 0 && s->failed.code != ERR_OK) {
+        *e = s->failed;
+        rc = err_errno(e);
+    }
+    return rc == 0 && s->seal != NULL && s->out->bytes > s->seal->bytes_max
+               ? work_too_large(s->seal->bytes_max, e)
+               : rc;
 }
 
 static void
@@ -69,8 +94,8 @@ add_head(struct state *s, const char *name, const struct stat *st)
     s->out->entries++;
     s->out->bytes += KEEP_ENTRY_BYTES;
     add_number(s, st->st_mode);
-    add_number(s, work_shift_id(st->st_uid, KEEP_ID_BASE, 0));
-    add_number(s, work_shift_id(st->st_gid, KEEP_ID_BASE, 0));
+    add_number(s, work_shift_id(st->st_uid, s->uid, 0));
+    add_number(s, work_shift_id(st->st_gid, s->uid, 0));
     add_number(s, (uint64_t)st->st_mtim.tv_sec);
     add_number(s, (uint64_t)st->st_mtim.tv_nsec);
     add_text(s, name, strlen(name));
@@ -88,6 +113,8 @@ add_xattrs(struct state *s, int fd, struct err *e)
         long n = xattrs_get(fd, &x, name, e);
         if (n < 0)
             return (int)n;
+        if (s->uid != KEEP_ID_BASE)
+            rc = xattrs_shift_acl(name, x.value, (size_t)n, s->uid, KEEP_ID_BASE, e);
         s->out->bytes += (uint64_t)n;
         add_text(s, name, strlen(name));
         add_text(s, x.value, (size_t)n);
@@ -128,7 +155,7 @@ add_contents(struct state *s, int fd, off_t size, struct err *e)
             break;
         if (data >= 0)
             at = data - data % KEEP_BLOCK;
-        rc = work_goes_on(e);
+        rc = goes_on(s, e);
         ssize_t n = rc < 0 ? 0 : pread(fd, s->piece, PIECE, at);
         if (n < 0)
             return err_sys(e, errno, "read a file");
@@ -168,8 +195,11 @@ add_file(struct state *s, int folder, const char *name, const struct stat *st, s
 {
     uint64_t first = 0;
     int rc = st->st_nlink > 1 ? first_name(s, st, &first, e) : 0;
+    const bool later = first != 0;
+    if (s->to != NULL && st->st_nlink > 1 && !later)
+        first = s->out->entries;
     add_number(s, first);
-    if (rc < 0 || first != 0)
+    if (rc < 0 || later)
         return rc;
     int auto_close fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
@@ -193,15 +223,28 @@ add_link(struct state *s, int folder, const char *name, struct err *e)
 
 static int add_inside(struct state *s, int folder, unsigned depth, struct err *e);
 
+// What a job has written: it may be anything.
+static int
+check_kept(const struct stat *st, unsigned depth, struct err *e)
+{
+    if (S_ISDIR(st->st_mode) && depth == KEEP_DEPTH_MAX)
+        return work_too_deep(e);
+    const bool device = S_ISBLK(st->st_mode) || (S_ISCHR(st->st_mode) && st->st_rdev != 0);
+    return device ? work_is_device(e) : 0;
+}
+
 static int
 add_one(struct state *s, int folder, const char *name, unsigned depth, struct err *e)
 {
     struct stat st;
-    int rc = work_goes_on(e);
+    int rc = goes_on(s, e);
     if (rc < 0)
         return rc;
     if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return err_sys(e, errno, "look at a file");
+    rc = s->seal != NULL ? check_kept(&st, depth, e) : 0;
+    if (rc < 0)
+        return rc;
     add_head(s, name, &st);
     if (S_ISREG(st.st_mode))
         return add_file(s, folder, name, &st, e);
@@ -230,23 +273,36 @@ add_inside(struct state *s, int folder, unsigned depth, struct err *e)
     return rc;
 }
 
+static struct state work; // 1 MiB
+
+static int
+add_part(struct state *s, int folder, struct err *e)
+{
+    static const char begin[] = "stockade layer 1\n";
+    struct stat st;
+    s->links = NULL;
+    add(s, begin, sizeof begin - 1);
+    if (fstat(folder, &st) < 0)
+        return err_sys(e, errno, "look at the layer");
+    add_head(s, "", &st);
+    int rc = add_inside(s, folder, 0, e);
+    tdestroy(s->links, free);
+    return rc;
+}
+
 static int
 digest_part(int folder, struct digest *out, struct err *e)
 {
-    static const char begin[] = "stockade layer 1\n";
-    static struct state s; // 1 MiB
-    struct stat st;
+    struct state *s = &work;
     *out = (struct digest){0};
-    s.out = out;
-    s.links = NULL;
-    (void)crypto_generichash_init(&s.hash, NULL, 0, SPAWN_DIGEST_BYTES);
-    add(&s, begin, sizeof begin - 1);
-    if (fstat(folder, &st) < 0)
-        return err_sys(e, errno, "look at the layer");
-    add_head(&s, "", &st);
-    int rc = add_inside(&s, folder, 0, e);
-    (void)crypto_generichash_final(&s.hash, out->digest, SPAWN_DIGEST_BYTES);
-    tdestroy(s.links, free);
+    s->out = out;
+    s->uid = KEEP_ID_BASE;
+    s->seal = NULL;
+    s->to = NULL;
+    s->failed.code = ERR_OK;
+    (void)crypto_generichash_init(&s->hash, NULL, 0, SPAWN_DIGEST_BYTES);
+    int rc = add_part(s, folder, e);
+    (void)crypto_generichash_final(&s->hash, out->digest, SPAWN_DIGEST_BYTES);
     return rc;
 }
 
@@ -279,4 +335,49 @@ digest_layer(int place, struct digest *out, struct err *e)
     (void)crypto_generichash_final(&all, sum.digest, sizeof sum.digest);
     *out = n == 1 ? first : sum;
     return 0;
+}
+
+// ---- sealed
+
+static int
+seal_parts(struct state *s, int place, struct err *e)
+{
+    int rc = 0;
+    for (unsigned i = 0; work_parts[i] != NULL && rc == 0; i++) {
+        int auto_close fd = work_open_part(place, work_parts[i], e);
+        if (fd == -ENOENT)
+            continue;
+        if (fd < 0)
+            return fd;
+        add_number(s, i + 1);
+        rc = add_part(s, fd, e);
+    }
+    add_number(s, 0);
+    return rc == 0 ? goes_on(s, e) : rc;
+}
+
+int
+seal_layer(int place, const struct seal *seal, struct sealed_writer *to, struct digest *out,
+           struct err *e)
+{
+    struct state *s = &work;
+    const struct sealed_what what = {.kind = SEALED_LAYER};
+    *out = (struct digest){0};
+    s->out = out;
+    s->uid = seal->uid;
+    s->seal = seal;
+    s->to = to;
+    s->failed.code = ERR_OK;
+    (void)crypto_generichash_init(&s->hash, seal->key->names, SEALED_KEY, SPAWN_DIGEST_BYTES);
+    int rc = sealed_begin(to, seal->key, &what, e);
+    if (rc == 0)
+        rc = seal_parts(s, place, e);
+    if (rc == 0)
+        rc = sealed_end(to, e);
+    (void)crypto_generichash_final(&s->hash, out->digest, SPAWN_DIGEST_BYTES);
+    if (rc == 0 && out->entries == 0)
+        rc = err_set(e, ERR_NOT_FOUND, "the layer has no files");
+    sodium_memzero(&s->hash, sizeof s->hash);
+    sodium_memzero(s->piece, sizeof s->piece);
+    return rc;
 }

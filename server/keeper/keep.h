@@ -15,19 +15,25 @@
 //
 //   STATE_DIR/layers/            root, 0700
 //     HEX/s/, HEX/b/...          a layer: HEX is the BLAKE2b-256 digest of its trees (digest.c)
+//     HEX/sealed                 one that is encrypted, instead: HEX is a digest with a key of its tenant
 //     new-PID/                   being written; without meaning after a crash
 //     old-HEX/                   being removed; the same
 //
 // Files belong to KEEP_ID_BASE plus their id inside a sandbox. A layer gets its name when all of it is on the disk (syncfs(2),
 // rename(2), fsync(2)); which layers are in use is written in the broker's index (server/store).
+//
+// A sealed layer is never on the disk in clear: PUT encrypts it on its way there, and the files come back into memory, by COPY with one
+// source of the kind SEALED. The key comes with the order, through the socket, and is in no file.
 #pragma once
 
 #include <stdint.h>
 
 #include "proto/err.h"
+#include "proto/sealed.h"
 #include "server/spawner/ops.h"
 
 #define KEEP_FOLDER "layers"
+#define KEEP_SEALED "sealed"
 
 // First id of the files in all layers: by default the range before that of the first sandbox. It never changes.
 #define KEEP_ID_BASE SPAWN_ID_BASE_DEFAULT
@@ -38,6 +44,7 @@ enum {
     // COPY: the root of the new layer's file system, empty
     KEEP_SOURCE_FD = 4,
     KEEP_SOURCES_MAX = 64,
+    KEEP_PARTS_MAX = 17, // of a layer, and one
     KEEP_DEPTH_MAX = 4096,
     KEEP_HEX = 2 * SPAWN_DIGEST_BYTES,
     KEEP_BLOCK = 4096,
@@ -54,7 +61,7 @@ enum keep_op {
     KEEP_REMOVE = 3,
     // removes all but the digests in the file that comes with it
     KEEP_SWEEP = 4,
-    // joins the sources in the new layer. RESOURCE_EXHAUSTED (DISK_FULL): it has no room
+    // joins the sources in the new layer. RESOURCE_EXHAUSTED (DISK_FULL): it has no room. SEALED: as of CHECK, too
     KEEP_COPY = 5,
 };
 
@@ -62,10 +69,15 @@ enum keep_op {
 #define KEEP_FOR_COPY "copy"
 
 // Folders of a source: those of a layer (`s`, `b`...), of a frozen upper file system (`u`, `B`...), or of a frozen disk on which
-// there is no layer yet (`u0`, `u1`..., `shm`).
-enum keep_source_kind { KEEP_SOURCE_LAYER, KEEP_SOURCE_UPPER, KEEP_SOURCE_DISK };
+// there is no layer yet (`u0`, `u1`..., `shm`). SEALED: the file of a sealed layer.
+enum keep_source_kind {
+    KEEP_SOURCE_LAYER,
+    KEEP_SOURCE_UPPER,
+    KEEP_SOURCE_DISK,
+    KEEP_SOURCE_SEALED,
+};
 
-// One source of COPY, the highest first; with the descriptor of its place, and (DISK) one of the sandbox's /dev.
+// One source of COPY, the highest first; with the descriptor of its place, and (DISK) one of the sandbox's /dev. SEALED: the only one.
 struct keep_source {
     uint32_t kind;
     uint32_t left; // number of packets that follow
@@ -77,8 +89,10 @@ struct keep_source {
 struct keep_order {
     uint32_t op;
     uint32_t reserved;
-    uint64_t bytes_max; // PUT, COPY; more is RESOURCE_EXHAUSTED (KEPT_BYTES)
-    uint8_t digest[SPAWN_DIGEST_BYTES];
+    uint64_t bytes_max;                 // PUT, COPY; more is RESOURCE_EXHAUSTED (KEPT_BYTES)
+    uint8_t digest[SPAWN_DIGEST_BYTES]; // CHECK, REMOVE; COPY of what is SEALED
+    // PUT, CHECK: the layer is sealed with this key; COPY: of the source, if it is SEALED. Without an id: it is not
+    struct sealed_key key;
 };
 
 struct keep_answer {

@@ -4,7 +4,7 @@
 //   stockade-keeper STATE_DIR UID     UID: the first host id of the source's files; descriptors as in keep.h
 //   stockade-keeper copy UID          a layer in memory
 //
-//   open the folder -> confine -> order -> PUT: copy, digest, sync, rename | CHECK | REMOVE | SWEEP -> answer
+//   open the folder -> confine -> order -> PUT: copy and digest, or seal; sync, rename | CHECK | REMOVE | SWEEP -> answer
 //   the new layer -> confine -> sources -> order -> COPY -> answer
 #include <errno.h>
 #include <fcntl.h>
@@ -46,6 +46,7 @@ name_of(const uint8_t digest[SPAWN_DIGEST_BYTES], char out[KEEP_HEX + 1])
 
 const char *const work_parts[] = {"s", "b", "c", "d", "e", "f", "g", "h", "i",
                                   "j", "k", "l", "m", "n", "o", "p", NULL};
+_Static_assert(KEEP_PARTS_MAX == sizeof work_parts / sizeof work_parts[0], "parts and their end");
 
 int
 work_open_part(int place, const char *part, struct err *e)
@@ -72,20 +73,33 @@ publish(struct task *t, const char *fresh, int place, struct err *e)
     return fsync(t->folder) < 0 ? err_sys(e, errno, "write the layer's name to the disk") : 0;
 }
 
-static int
-fill(struct task *t, const char *fresh, struct err *e)
+static bool
+is_sealed(const struct task *t)
 {
-    struct digest d = {0};
+    return !sealed_id_is_none(t->order.key.id);
+}
+
+static int
+fill_plain(struct task *t, int place, struct digest *d, struct err *e)
+{
     const struct copy_sources from = {1, {{KEEP_SOURCE_LAYER, KEEP_SOURCE_FD, -1}}};
     const struct copy_bounds bounds = {
         t->uid, KEEP_ID_BASE, t->order.bytes_max, "state_dir",
         "free some space on the disk of the state directory, or delete kept snapshots"};
+    int rc = copy_layer(&from, place, &bounds, e);
+    return rc == 0 ? digest_layer(place, d, e) : rc;
+}
+
+static int
+fill(struct task *t, const char *fresh, struct err *e)
+{
+    struct digest d = {0};
+    const struct seal seal = {&t->order.key, t->uid, t->order.bytes_max};
     int auto_close place = openat(t->folder, fresh, FOLDER | O_CLOEXEC);
     if (place < 0)
         return err_sys(e, errno, "open the new layer");
-    int rc = copy_layer(&from, place, &bounds, e);
-    if (rc == 0)
-        rc = digest_layer(place, &d, e);
+    int rc =
+        is_sealed(t) ? seal_into(place, KEEP_SOURCE_FD, &seal, &d, e) : fill_plain(t, place, &d, e);
     if (rc < 0)
         return rc;
     memcpy(t->answer.digest, d.digest, sizeof d.digest);
@@ -122,8 +136,9 @@ get_sources(struct task *t, struct err *e)
         int fds[2];
         struct fdpass m = {&packet, sizeof packet, fds, 2};
         if (from->n == KEEP_SOURCES_MAX || fdpass_receive(KEEP_BROKER_FD, &m, 0) <= 0 ||
-            m.n != sizeof packet || packet.kind > KEEP_SOURCE_DISK ||
+            m.n != sizeof packet || packet.kind > KEEP_SOURCE_SEALED ||
             m.fds_n != (packet.kind == KEEP_SOURCE_DISK ? 2U : 1U) ||
+            (packet.kind == KEEP_SOURCE_SEALED && (from->n > 0 || packet.left > 0)) ||
             (from->n > 0 && packet.uid != t->from_uid))
             return err_set(e, ERR_INVALID_ARGUMENT, "a source is invalid");
         from->of[from->n++] = (struct copy_source){(enum keep_source_kind)packet.kind, fds[0],
@@ -135,12 +150,50 @@ get_sources(struct task *t, struct err *e)
 }
 
 static int
+compare(struct task *t, const struct digest *d, struct err *e)
+{
+    char name[KEEP_HEX + 1];
+    memcpy(t->answer.digest, d->digest, sizeof d->digest);
+    t->answer.bytes = d->bytes;
+    t->answer.entries = d->entries;
+    if (memcmp(d->digest, t->order.digest, sizeof d->digest) == 0)
+        return 0;
+    name_of(t->order.digest, name);
+    int rc = err_set(e, ERR_DATA_LOSS,
+                     "layer %.16s is damaged: its files are not those that were written", name);
+    err_detail(e, "LAYER_DAMAGED", name, "check the disk of the state directory");
+    return rc;
+}
+
+// One that was cut or changed, or whose key is another one, is as damaged as one with other files.
+static int
+unseal(struct task *t, int file, int place, struct err *e)
+{
+    char name[KEEP_HEX + 1];
+    struct digest d;
+    const struct unseal u = {&t->order.key, place, t->uid, "disk_bytes",
+                             "encrypted files are decrypted into the sandbox's memory: raise the "
+                             "limit"};
+    int rc = unseal_from(file, &u, &d, e);
+    if (rc == 0)
+        return compare(t, &d, e);
+    name_of(t->order.digest, name);
+    if (e->code == ERR_DATA_LOSS)
+        err_detail(e, "LAYER_DAMAGED", name, "check the disk of the state directory");
+    return err_wrap(e, "layer %.16s%s", name, e->code == ERR_DATA_LOSS ? " is damaged" : "");
+}
+
+static int
 copy(struct task *t, struct err *e)
 {
     const struct copy_bounds bounds = {t->from_uid, t->uid, t->order.bytes_max, "disk_bytes",
                                        "remove files, or raise the limit"};
     struct statfs fs;
-    int rc = copy_layer(&t->from, KEEP_SOURCE_FD, &bounds, e);
+    const bool sealed = t->from.of[0].kind == KEEP_SOURCE_SEALED;
+    if (sealed != is_sealed(t))
+        return err_set(e, ERR_INVALID_ARGUMENT, "the key belongs to no source, or is missing");
+    int rc = sealed ? unseal(t, t->from.of[0].fd, KEEP_SOURCE_FD, e)
+                    : copy_layer(&t->from, KEEP_SOURCE_FD, &bounds, e);
     if (rc < 0)
         return rc;
     if (fstatfs(KEEP_SOURCE_FD, &fs) < 0)
@@ -159,21 +212,16 @@ check(struct task *t, struct err *e)
     char name[KEEP_HEX + 1];
     name_of(t->order.digest, name);
     int auto_close place = openat(t->folder, name, FOLDER | O_CLOEXEC);
-    if (place < 0)
+    int auto_close file = place < 0 || !is_sealed(t)
+                              ? -1
+                              : openat(place, KEEP_SEALED, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (place < 0 || (file < 0 && is_sealed(t)))
         return errno == ENOENT ? err_set(e, ERR_NOT_FOUND, "layer %.16s is not there", name)
                                : err_sys(e, errno, "open layer %.16s", name);
+    if (file >= 0)
+        return unseal(t, file, -1, e);
     int rc = digest_layer(place, &d, e);
-    if (rc < 0)
-        return err_wrap(e, "layer %.16s", name);
-    memcpy(t->answer.digest, d.digest, sizeof d.digest);
-    t->answer.bytes = d.bytes;
-    t->answer.entries = d.entries;
-    if (memcmp(d.digest, t->order.digest, sizeof d.digest) == 0)
-        return 0;
-    rc = err_set(e, ERR_DATA_LOSS,
-                 "layer %.16s is damaged: its files are not those that were written", name);
-    err_detail(e, "LAYER_DAMAGED", name, "check the disk of the state directory");
-    return rc;
+    return rc < 0 ? err_wrap(e, "layer %.16s", name) : compare(t, &d, e);
 }
 
 static int
@@ -317,12 +365,14 @@ main(int argc, char **argv)
     if (argc != 3 || sodium_init() < 0)
         return 64;
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    (void)sodium_mlock(&t, sizeof t); // a key will be in it
     (void)umask(0);
     (void)setpriority(PRIO_PROCESS, 0, NICE);
     t.uid = (uint32_t)strtoul(argv[2], NULL, 10);
     t.answer.ok = serve(&t, argv[1], &e) == 0;
     if (t.answer.ok == 0)
         t.answer.err = e;
+    sealed_key_wipe(&t.order.key);
     // not exit(3): LeakSanitizer would trace it, which the filter forbids
     _exit(send(KEEP_BROKER_FD, &t.answer, sizeof t.answer, MSG_NOSIGNAL) < 0 ? 70 : 0);
 }

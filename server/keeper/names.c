@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,47 @@ uint32_t
 work_shift_id(uint32_t id, uint32_t from, uint32_t to)
 {
     return id - from < SPAWN_IDS_PER_SANDBOX ? to + (id - from) : to + NOBODY;
+}
+
+// ---- what is not kept
+
+int
+work_too_large(uint64_t bytes_max, struct err *e)
+{
+    int r = err_set(e, ERR_RESOURCE_EXHAUSTED,
+                    "the files take more than %" PRIu64 " bytes, all that is left for the caller",
+                    bytes_max);
+    err_detail(e, "KEPT_BYTES", "quotas.kept_bytes_per_caller",
+               "delete kept snapshots and sleeping sandboxes, or remove files");
+    return r;
+}
+
+int
+work_too_deep(struct err *e)
+{
+    int r =
+        err_set(e, ERR_FAILED_PRECONDITION, "folders are more than %d levels deep", KEEP_DEPTH_MAX);
+    err_detail(e, "LAYER_DEEP", NULL, "remove them in the sandbox");
+    return r;
+}
+
+int
+work_is_device(struct err *e)
+{
+    int r = err_set(e, ERR_FAILED_PRECONDITION, "the files contain a device, which is not kept");
+    err_detail(e, "LAYER_DEVICE", NULL, "remove it in the sandbox");
+    return r;
+}
+
+int
+work_disk_full(const char *subject, const char *hint, const char *what, struct err *e)
+{
+    int r = err_sys(e, errno, "%s", what);
+    if (e->sys == ENOSPC || e->sys == EDQUOT) {
+        e->code = ERR_RESOURCE_EXHAUSTED;
+        err_detail(e, "DISK_FULL", subject, hint);
+    }
+    return r;
 }
 
 // ---- names

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "keep.h"
+#include "proto/sealed.h"
 
 // Ends a long operation: the broker has closed its socket, -ECANCELED. Cheap enough for each file.
 int work_goes_on(struct err *e);
@@ -75,6 +76,38 @@ struct digest {
     uint64_t bytes, entries;
 };
 int digest_layer(int place, struct digest *out, struct err *e);
+
+// Writes the same trees encrypted, instead of a copy of them. Ids from `uid` on become those from 0 on. The digest has a key.
+// Failures as of copy_layer().
+struct seal {
+    const struct sealed_key *key;
+    uint32_t uid;
+    uint64_t bytes_max;
+};
+int seal_layer(int place, const struct seal *seal, struct sealed_writer *to, struct digest *out,
+               struct err *e);
+
+// Reads a sealed layer: writes its trees into the empty folder `place` with ids from `uid` on, or (place -1) only checks it.
+// DATA_LOSS: it is not what was written, or no layer. RESOURCE_EXHAUSTED (DISK_FULL). What was written before a failure stays.
+struct unseal {
+    const struct sealed_key *key;
+    int place;
+    uint32_t uid;
+    const char *full_subject, *full_hint; // of DISK_FULL
+};
+int unseal_layer(struct sealed_reader *from, const struct unseal *u, struct digest *out,
+                 struct err *e);
+
+// The file of a sealed layer in its folder, with seal_layer() and unseal_layer().
+int seal_into(int folder, int place, const struct seal *seal, struct digest *out, struct err *e);
+int unseal_from(int file, const struct unseal *u, struct digest *out, struct err *e);
+
+// What is not kept. Each writes e.
+int work_too_large(uint64_t bytes_max, struct err *e);
+int work_too_deep(struct err *e);
+int work_is_device(struct err *e);
+int work_disk_full(const char *subject, const char *hint, const char *what,
+                   struct err *e); // of errno
 
 // Removes an entry with all below it. 0 also if it is not there.
 int remove_tree(int folder, const char *name, struct err *e);

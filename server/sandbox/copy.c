@@ -410,6 +410,13 @@ sandbox_copy(struct sandbox *s, const struct sandbox_copy *want, struct err *e)
 }
 
 void
+sandbox_copy_make_way(struct sandbox *s)
+{
+    if (s->copying != NULL && is_join(&s->copying->want))
+        make_way(s->copying);
+}
+
+void
 sandbox_copy_forget(struct sandbox *s)
 {
     for (struct sandbox_copying *c = s->copying; c != NULL; c = c->next)

@@ -32,8 +32,16 @@ void sandbox_notify(struct sandbox *s, enum sandbox_wait what, const struct err 
 // decreases `pending`. s may be freed when this returns.
 void sandbox_settle(struct sandbox *s);
 
-// copy.c: it is being deleted.
+// copy.c: it is being deleted. And: a copy for which nobody waits ends soon.
 void sandbox_copy_stop(struct sandbox *s);
+void sandbox_copy_make_way(struct sandbox *s);
+
+// unseal.c: the next layer of those that the sandbox adopts. `done` is called later, unless the sandbox is being deleted then; after a
+// failure nothing of the layer is left. Nobody asks for two.
+typedef void unseal_done(struct sandbox *s, uint32_t layer, const struct err *e);
+int unseal_begin(struct sandbox *s, const struct sandbox_adoption *a, unseal_done *done,
+                 struct err *e);
+void unseal_stop(struct sandbox *s); // it is being deleted
 
 // Removes it from the table and the list.
 void sandbox_table_remove(struct sandbox *s);

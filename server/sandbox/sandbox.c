@@ -219,6 +219,7 @@ sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter 
     s->link = NULL;
     close_network(s);
     sandbox_copy_stop(s);
+    unseal_stop(s);
     send_destroy(s);
     if (before == SANDBOX_READY)
         s->maker->lost(s->maker_cookie, s);

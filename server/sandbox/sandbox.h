@@ -205,6 +205,7 @@ struct sandbox {
     struct limits limits_wanted;
     uint32_t swap_tries;
     struct sandbox_copying *copying; // of copy.c; NULL: nothing is being copied
+    struct unsealing *unsealing;     // of unseal.c; NULL: no layer is being decrypted
     struct sandbox_swap_plan {
         uint32_t op, layer, from_slot, from_generation;
         struct sandbox_adoption *adopt;
@@ -380,12 +381,18 @@ void sandbox_states_forget(struct sandbox_states *q);
 int sandbox_reset(struct sandbox *s, struct sandbox_swap *w, struct err *e);
 
 // Starts to show layers of the state directory (server/store), each after the one that it lies on, instead of what it has written since
-// its last layer. Otherwise like sandbox_restore(). `a` must stay valid until the answer.
+// its last layer. Otherwise like sandbox_restore(). `a` must stay valid until the answer. A layer that is sealed (vault/vault.h) is
+// decrypted into the sandbox's memory, and counts to its limits of disk, inodes and memory: RESOURCE_EXHAUSTED (DISK_FULL, COPY_MEMORY).
+// DATA_LOSS: it is damaged (LAYER_DAMAGED), or its data key was forgotten (KEY_FORGOTTEN).
 enum { SANDBOX_ADOPT_MAX = 250 };
 struct sandbox_adoption {
     uint32_t n; // at least 1
     const uint8_t *digest[SANDBOX_ADOPT_MAX];
-    uint8_t below[SANDBOX_ADOPT_MAX];  // its index, counted from 1; 0: none
+    uint8_t below[SANDBOX_ADOPT_MAX]; // its index, counted from 1; 0: none
+    struct sandbox_sealed {
+        const uint8_t *key_id; // of its data key; NULL: it is not sealed
+        uint64_t bytes, entries;
+    } sealed[SANDBOX_ADOPT_MAX];
     uint8_t top;                       // the one that the files of now go on from
     uint32_t layer[SANDBOX_ADOPT_MAX]; // on success: their numbers
     uint32_t done;

@@ -69,6 +69,7 @@ static const struct deadline {
     [SPAWN_STATES] = {30, true, true, "states"},
     [SPAWN_COPY] = {30, false, true, "copy"},
     [SPAWN_COPIED] = {30, false, false, "copied"},
+    [SPAWN_UNSEAL] = {30, false, true, "unseal"},
     [SPAWN_RESET] = {30, false, true, "reset"},
 };
 _Static_assert(sizeof deadlines / sizeof deadlines[0] <= METRIC_VALUES_OPERATION,

@@ -189,6 +189,16 @@ int spawn_copy(struct spawn *s, uint32_t slot, uint32_t generation, const struct
 int spawn_copied(struct spawn *s, uint32_t slot, uint32_t generation, const uint32_t layers[2],
                  spawn_done *done, void *cookie, struct err *e);
 
+// A new layer for the files of a sealed one of the state directory, on layer `below` (ops.h: UNSEAL); otherwise as spawn_copy().
+struct spawn_unsealing {
+    uint32_t below;
+    const uint8_t *digest; // SPAWN_DIGEST_BYTES
+    uint64_t bytes;
+    uint32_t inodes;
+};
+int spawn_unseal(struct spawn *s, uint32_t slot, uint32_t generation,
+                 const struct spawn_unsealing *u, spawn_done *done, void *cookie, struct err *e);
+
 // Two states of the files of a sandbox (ops.h: STATES). fds: as enum spawn_state_fd.
 int spawn_states(struct spawn *s, uint32_t slot, uint32_t generation, const uint32_t layers[2],
                  spawn_done *done, void *cookie, struct err *e);

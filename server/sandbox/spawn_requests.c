@@ -60,6 +60,21 @@ spawn_copy(struct spawn *s, uint32_t slot, uint32_t generation, const struct spa
 }
 
 int
+spawn_unseal(struct spawn *s, uint32_t slot, uint32_t generation, const struct spawn_unsealing *u,
+             spawn_done *done, void *cookie, struct err *e)
+{
+    struct spawn_request q = {
+        .op = SPAWN_UNSEAL,
+        .slot = slot,
+        .generation = generation,
+        .other = u->below,
+        .limits = {.disk_bytes = u->bytes, .inodes = u->inodes},
+    };
+    memcpy(q.digest, u->digest, sizeof q.digest);
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
 spawn_copied(struct spawn *s, uint32_t slot, uint32_t generation, const uint32_t layers[2],
              spawn_done *done, void *cookie, struct err *e)
 {

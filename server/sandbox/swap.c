@@ -130,12 +130,25 @@ on_swapped(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
     sandbox_let_go(s);
 }
 
+static void
+on_unsealed(struct sandbox *s, uint32_t layer, const struct err *e)
+{
+    if (e == NULL) {
+        adopted(s, layer);
+        return;
+    }
+    undo_adoption(s);
+    finish(s, e);
+}
+
 // The next layer of those that it adopts.
 static int
 ask_adopt(struct sandbox *s, struct err *e)
 {
     const struct sandbox_adoption *a = s->swap_plan.adopt;
     const uint8_t below = a->below[a->done];
+    if (a->sealed[a->done].key_id != NULL)
+        return unseal_begin(s, a, on_unsealed, e);
     const struct spawn_kept next = {below == 0 ? 0 : a->layer[below - 1], a->digest[a->done]};
     return spawn_adopt(s->all->srv->spawn, s->slot, s->generation, &next, on_swapped, s, e);
 }
@@ -152,7 +165,7 @@ ask(struct sandbox *s, struct err *e)
             : p->op == SPAWN_RESTORE
                 ? spawn_restore(spawn, s->slot, s->generation, p->layer, on_swapped, s, e)
                 : spawn_inherit(spawn, s->slot, s->generation, &from, on_swapped, s, e);
-    if (r == 0)
+    if (r == 0 && s->unsealing == NULL) // that holds it itself
         sandbox_hold(s);
     return r;
 }

@@ -13,6 +13,7 @@
 #include "server/base/server.h"
 #include "server/rpc/tenants.h"
 #include "server/sandbox/sandbox.h"
+#include "server/vault/vault.h"
 #include "snapshots_private.h"
 
 struct kept_op {
@@ -102,8 +103,10 @@ note_layers(struct kept_op *op, struct snapshots_box *b, const struct stored *r)
 {
     for (uint32_t i = 0; i < op->chain_n && i < r->layers_n; i++) {
         struct layer *l = layer_of(b, op->chain[i]);
-        if (l == NULL || l->kept != NULL)
+        if (l == NULL || l->kept == r->layer[i])
             continue;
+        if (l->kept != NULL)
+            store_let_go(op->srv->store, l->kept);
         l->kept = r->layer[i];
         l->store = op->srv->store;
         store_hold(l->kept);
@@ -183,7 +186,9 @@ kept_begin(struct sandbox *s, uint32_t layer, const struct kept_want *want, stor
                            .layers_n = op->chain_n};
     for (uint32_t i = 0; i < op->chain_n; i++) {
         w.part[i].layer = op->chain[i];
-        w.part[i].known = layer_of(s->snapshots, op->chain[i])->kept;
+        struct stored_layer *known = layer_of(s->snapshots, op->chain[i])->kept;
+        if (known != NULL && vault_is_current(op->srv->vault, op->tenant, known->key_id))
+            w.part[i].known = known;
     }
     rc = store_keep(store, s, &w, on_kept, op, &op->storing, e);
     if (rc < 0) {
@@ -252,7 +257,10 @@ adopt(struct kept_op *op, struct sandbox *s, struct err *e)
     op->adoption.n = op->layers_n;
     op->adoption.top = op->tree != NULL ? op->tree->top : (uint8_t)op->layers_n;
     for (uint32_t i = 0; i < op->layers_n; i++) {
-        op->adoption.digest[i] = op->layer[i]->digest;
+        const struct stored_layer *l = op->layer[i];
+        op->adoption.digest[i] = l->digest;
+        op->adoption.sealed[i] = (struct sandbox_sealed){
+            sealed_id_is_none(l->key_id) ? NULL : l->key_id, l->bytes, l->entries};
         op->adoption.below[i] = op->tree != NULL ? op->tree->below[i] : (uint8_t)i;
     }
     op->swap.waiter.done = on_adopted;

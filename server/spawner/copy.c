@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// COPY, COPIED: the requests and their replies. The tier makes the new layer (tree_copy.h), a keeper fills it (keeper_process.c),
+// COPY, UNSEAL, COPIED: the requests and their replies. The tier makes the new layer (tree_copy.h), a keeper fills it (keeper_process.c),
 // and the broker says when it is complete, or drops it.
 #include <stdio.h>
 
@@ -21,7 +21,8 @@ copy_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q,
 {
     struct err e;
     struct tree_copying made;
-    if (q->from_generation != 0 && (q->from_slot >= s->config->slots || q->arg == 0))
+    if (q->op == SPAWN_COPY && q->from_generation != 0 &&
+        (q->from_slot >= s->config->slots || q->arg == 0))
         broker_broken(s, "COPY: slot %u does not exist, or no layer of it", q->from_slot);
     int r = tier_of(s, slot)->copy(s, slot, q, &made, &e);
     int fd = r < 0 ? r : keeper_process_copy(s, slot, &made, &e);

@@ -252,6 +252,10 @@ enum spawn_op {
     // slot: live, frozen. arg: that layer is complete. other: files on this layer, which has the same ones as the copy, are files on
     // the copy from now on; 0: none. NOT_FOUND: it is not being copied
     SPAWN_COPIED = 31,
+    // slot: live. A new layer on layer `other` (0: on the root), for the files of `digest` of the state directory, which is sealed
+    // (keeper/keep.h). limits: disk_bytes, inodes: at most; it gets what the sandbox's limits leave of them. Reply, order and failures as
+    // of COPY, COPIED included. NOT_FOUND: it is not there, or not sealed.
+    SPAWN_UNSEAL = 32,
 };
 
 // Descriptors of a STATES reply, O_PATH, of read-only mounts that no path leads to. What differs between the two states exists in
@@ -324,10 +328,10 @@ struct spawn_request {
     uint32_t arg;                        // see enum spawn_op; CREATE: root number; others: 0
     uint32_t from_slot, from_generation; // INHERIT, GRAFT, COPY (or 0); others: 0
     uint32_t read_only;                  // MOUNT: 0 or 1; others: 0
-    uint32_t other;                      // STATES, GRAFT, COPY, COPIED: the second layer; others: 0
+    uint32_t other; // STATES, GRAFT, COPY, COPIED, UNSEAL: the second layer; others: 0
     uint8_t id[16]; // CREATE: the sandbox's id; its hex form names its cgroup. DISK_*: of a disk
-    uint8_t digest[SPAWN_DIGEST_BYTES]; // ADOPT; others: ignored
-    struct spawn_limits limits;         // CREATE, LIMIT, DISK_MAKE, COPY
+    uint8_t digest[SPAWN_DIGEST_BYTES]; // ADOPT, UNSEAL; others: ignored
+    struct spawn_limits limits;         // CREATE, LIMIT, DISK_MAKE, COPY, UNSEAL
     char at[SPAWN_AT_MAX];              // MOUNT: absolute, inside the sandbox; others: ""
 };
 

@@ -228,6 +228,7 @@ static const struct op_row {
     [SPAWN_COPY] = {"COPY", copy_handle, IN(SLOT_LIVE) | IN(SLOT_FROZEN), 0, TREE_NUMBERS, false},
     [SPAWN_COPIED] = {"COPIED", copy_done, IN(SLOT_LIVE) | IN(SLOT_FREEZING) | IN(SLOT_FROZEN), 1,
                       TREE_NUMBERS, false},
+    [SPAWN_UNSEAL] = {"UNSEAL", copy_handle, IN(SLOT_LIVE), 0, 0, false},
     [SPAWN_UNROOT] = {"UNROOT", handle_unroot, 0, 0, SPAWN_ROOTS_MAX - 1, false},
 };
 enum { OPS_N = sizeof op_rows / sizeof op_rows[0] };
@@ -252,10 +253,11 @@ check_form(struct spawner *s, const struct spawn_request *q)
     if (q->op == SPAWN_MOUNT ? q->read_only > 1 || memchr(q->at, '\0', sizeof q->at) == NULL
                              : q->read_only != 0 || q->at[0] != '\0')
         broker_broken(s, "%s: a path or a flag that it does not have", row->name);
-    if ((q->op == SPAWN_DISK_MAKE || q->op == SPAWN_COPY) && !config_disk_ok(&q->limits))
+    if ((q->op == SPAWN_DISK_MAKE || q->op == SPAWN_COPY || q->op == SPAWN_UNSEAL) &&
+        !config_disk_ok(&q->limits))
         broker_broken(s, "%s: a limit is 0 or beyond its maximum", row->name);
     const bool two = q->op == SPAWN_STATES || q->op == SPAWN_GRAFT || q->op == SPAWN_COPY ||
-                     q->op == SPAWN_COPIED;
+                     q->op == SPAWN_COPIED || q->op == SPAWN_UNSEAL;
     if (q->other > (two ? (uint32_t)TREE_NUMBERS : 0))
         broker_broken(s, "%s: a second layer %u", row->name, q->other);
     if (q->arg < row->arg_min || q->arg > row->arg_max)

@@ -272,7 +272,7 @@ check_copy(const struct slot *slot, const struct spawn_request *q, struct err *e
 {
     if (slot->pid_fd < 0)
         return err_set(e, ERR_FAILED_PRECONDITION, "its guest has ended");
-    if (q->arg == 0 && (slot->state != SLOT_FROZEN || !slot->still))
+    if (q->op == SPAWN_COPY && q->arg == 0 && (slot->state != SLOT_FROZEN || !slot->still))
         return err_set(e, ERR_FAILED_PRECONDITION, "it is not frozen");
     if (slot->layers != NULL && slot->layers->recycled)
         return err_set(e, ERR_FAILED_PRECONDITION,
@@ -284,10 +284,25 @@ check_copy(const struct slot *slot, const struct spawn_request *q, struct err *e
     return r;
 }
 
+// The place of a layer in the state directory; `more` is the name of a file in it.
+enum {
+    KEPT_PATH = SPAWN_PATH_MAX + sizeof "/" KEEP_FOLDER "/" + KEEP_HEX + sizeof "/" KEEP_SEALED
+};
+static void
+kept_path(const struct spawner *s, const struct spawn_request *q, const char *more,
+          char out[KEPT_PATH])
+{
+    int at = snprintf(out, KEPT_PATH, "%s/" KEEP_FOLDER "/", s->config->state_dir);
+    for (size_t i = 0; i < SPAWN_DIGEST_BYTES; i++, at += 2)
+        (void)snprintf(out + at, 3, "%02x", q->digest[i]);
+    (void)snprintf(out + at, sizeof "/" KEEP_SEALED, "%s", more);
+}
+
 static int
 process_copy(struct spawner *s, struct slot *slot, const struct spawn_request *q,
              struct tree_copying *out, struct err *e)
 {
+    char path[KEPT_PATH];
     int helper_fd = -1;
     int r = check_copy(slot, q, e);
     if (r == 0 && slot->layers == NULL && (slot->layers = tree_layers_new()) == NULL)
@@ -295,7 +310,11 @@ process_copy(struct spawner *s, struct slot *slot, const struct spawn_request *q
     if (r < 0)
         return r;
     struct tree_copy plan = copy_of(slot, q);
-    if (q->from_generation != 0) {
+    if (q->op == SPAWN_UNSEAL) {
+        kept_path(s, q, "/" KEEP_SEALED, path);
+        plan.sealed = path;
+        plan.mount_home_fd = s->mount_home_fd;
+    } else if (q->from_generation != 0) {
         const struct slot *from = find_source(s, q, e);
         if (from == NULL)
             return err_errno(e);
@@ -319,7 +338,7 @@ static int
 adopt_kept(struct spawner *s, struct slot *slot, const struct spawn_request *q, uint32_t *layer,
            struct err *e)
 {
-    char path[SPAWN_PATH_MAX + sizeof "/" KEEP_FOLDER "/" + KEEP_HEX];
+    char path[KEPT_PATH];
     int helper_fd = -1;
     if (slot->kept_userns_fd < 0) {
         int fd = holder_user_namespace_from(KEEP_ID_BASE, slot->uid, s->proc_fd, e);
@@ -327,9 +346,7 @@ adopt_kept(struct spawner *s, struct slot *slot, const struct spawn_request *q, 
             return fd;
         slot->kept_userns_fd = io_keep_fd(fd);
     }
-    int at = snprintf(path, sizeof path, "%s/" KEEP_FOLDER "/", s->config->state_dir);
-    for (size_t i = 0; i < SPAWN_DIGEST_BYTES; i++, at += 2)
-        (void)snprintf(path + at, 3, "%02x", q->digest[i]);
+    kept_path(s, q, "", path);
     const struct tree_adopt plan = {.of = place_of(slot),
                                     .below = q->arg,
                                     .path = path,

@@ -99,6 +99,19 @@ open_other(struct copying *c, struct err *e)
     return c->out->source[0].fd < 0 ? c->out->source[0].fd : 0;
 }
 
+// The name comes from a digest, not from a job.
+static int
+open_sealed(struct copying *c, struct err *e)
+{
+    if (setns(c->plan->mount_home_fd, CLONE_NEWNS) < 0)
+        return err_sys(e, errno, "enter the mount namespace of the host");
+    c->out->source[0].fd = open(c->plan->sealed, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (c->out->source[0].fd >= 0)
+        return 0;
+    return errno == ENOENT ? err_set(e, ERR_NOT_FOUND, "the layer does not exist any more")
+                           : err_sys(e, errno, "open a sealed layer");
+}
+
 static int
 place_target(struct copying *c, struct err *e)
 {
@@ -116,8 +129,8 @@ static int
 helper(void *cookie, struct err *e)
 {
     struct copying *c = cookie;
-    const bool other = c->place[0] != '\0';
-    int rc = other ? open_other(c, e) : 0;
+    const bool other = c->place[0] != '\0' || c->plan->sealed != NULL;
+    int rc = c->plan->sealed != NULL ? open_sealed(c, e) : other ? open_other(c, e) : 0;
     if (rc < 0)
         return rc;
     if (setns(c->plan->of.pid_fd, CLONE_NEWNS) < 0)
@@ -216,10 +229,30 @@ plan_other(const struct tree *t, struct tree_copy *c, struct copying *made, stru
     return 0;
 }
 
+// What it takes is known roughly, so it gets what there is, and may fill that.
+static int
+plan_sealed(struct tree_copy *c, const struct in_use *upper, struct err *e)
+{
+    uint64_t bytes;
+    uint32_t inodes;
+    if (c->below != 0 && !tree_layers_have(c->of.layers, c->below))
+        return err_set(e, ERR_NOT_FOUND, "the sandbox has no layer %u", c->below);
+    tree_layers_room(c->of.layers, c->disk_bytes, c->disk_inodes, &bytes, &inodes);
+    c->bytes += OWN_BYTES;
+    c->inodes += OWN_INODES;
+    if (bytes > upper->bytes && c->bytes > bytes - upper->bytes)
+        c->bytes = bytes - upper->bytes;
+    if (inodes > upper->inodes && c->inodes > inodes - upper->inodes)
+        c->inodes = inodes - (uint32_t)upper->inodes;
+    return 0;
+}
+
 static int
 plan_sources(const struct tree *t, struct tree_copy *c, const struct in_use *upper,
              struct copying *made, struct err *e)
 {
+    if (c->sealed != NULL)
+        return plan_sealed(c, upper, e);
     if (c->other.layers != NULL)
         return plan_other(t, c, made, e);
     return c->from == 0 ? plan_upper(c, upper, e) : plan_layers(c, made, e);
@@ -232,7 +265,8 @@ plan(const struct tree *t, struct tree_copy *c, struct copying *made, struct err
     struct in_use upper = {0, 0};
     uint64_t bytes;
     uint32_t inodes;
-    int rc = tree_layers_may_add(l, c->from == 0 ? l->top : c->below, e);
+    const bool upper_is_copied = c->from == 0 && c->sealed == NULL;
+    int rc = tree_layers_may_add(l, upper_is_copied ? l->top : c->below, e);
     if (rc == 0 && (made->out->layer = tree_layers_take(l, 0)) == 0)
         rc = err_sys(e, ENOMEM, "find a number for a layer");
     if (rc == 0)
@@ -262,7 +296,9 @@ tree_copy(const struct tree *t, const struct tree_copy *c, struct tree_copying *
     int rc = plan(t, &planned, &made, e);
     if (rc < 0)
         return rc;
-    if (c->from == 0)
+    if (c->sealed != NULL)
+        out->source[0].kind = KEEP_SOURCE_SEALED;
+    else if (c->from == 0)
         out->source[0].kind = l->upper != 0 ? KEEP_SOURCE_UPPER : KEEP_SOURCE_DISK;
     l->sealed[out->layer] = (struct tree_sealed){.there = true,
                                                  .below = planned.below,

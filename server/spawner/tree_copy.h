@@ -4,6 +4,8 @@
 //   a file system in memory, as large as what is copied may be  ->  placed among the sandbox's layers, on `below`
 //   ->  stockade-keeper, in the sandbox's cgroup, fills it (keeper/keep.h: COPY)  ->  its size is what it takes
 //
+// Or stockade-keeper fills it with the files of a sealed layer of the state directory, which are nowhere else in clear.
+//
 // Room for it is taken from the upper layer until the size is known. Where the kernel cannot share a layer in memory, a copy of it with
 // other ids is what another sandbox gets.
 #pragma once
@@ -17,8 +19,12 @@ struct tree_copy {
     // `from` is a layer of this sandbox, and the only one. layers NULL: it is one of its own
     struct tree_place other;
     uint32_t other_root;
-    uint32_t from;  // the highest layer; 0: what was written since the last one, which is frozen
-    uint32_t below; // the copy lies on it, so it is the first that is not copied. from 0: ignored
+    // the file of a sealed layer, and the namespace in which the path is; `bytes` and `inodes` are what it takes at most. NULL: none
+    const char *sealed;
+    int mount_home_fd;
+    uint32_t from; // the highest layer; 0: what was written since the last one, which is frozen
+    // the copy lies on it, so it is the first that is not copied. from 0: ignored, unless `sealed`
+    uint32_t below;
     uint32_t uid;
     uint64_t bytes; // what the copy may take
     uint32_t inodes;

@@ -38,6 +38,16 @@ static const char *const steps[] = {
     "CREATE TABLE approval (id TEXT PRIMARY KEY NOT NULL, number INTEGER NOT NULL UNIQUE,"
     " tenant TEXT NOT NULL, around BLOB NOT NULL CHECK (length(around) IN (0, 32)),"
     " message BLOB NOT NULL) STRICT, WITHOUT ROWID;",
+    // 4: encryption at rest (vault/vault.h): the proof of the master key; data keys, wrapped, without one when they were forgotten. A
+    // rotation makes the keys of `next`, wrapped by the new one, the ones in use when the proof is changed.
+    "CREATE TABLE encryption (id INTEGER PRIMARY KEY CHECK (id = 1),"
+    " proof BLOB NOT NULL CHECK (length(proof) = 72)) STRICT;"
+    "CREATE TABLE data_key (id BLOB PRIMARY KEY NOT NULL CHECK (length(id) = 16),"
+    " tenant TEXT NOT NULL, wrapped BLOB NOT NULL CHECK (length(wrapped) IN (0, 72)),"
+    " next BLOB CHECK (length(next) = 72), round INTEGER NOT NULL DEFAULT 0,"
+    " created_ms INTEGER NOT NULL, forgotten_ms INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID;"
+    "CREATE TRIGGER master_rotated AFTER UPDATE OF proof ON encryption BEGIN"
+    " UPDATE data_key SET wrapped = next, next = NULL WHERE forgotten_ms = 0; END;",
 };
 enum { VERSION = sizeof steps / sizeof steps[0] };
 

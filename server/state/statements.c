@@ -21,6 +21,12 @@ const struct state_statement state_queries[STATE_QUERIES_N] = {
         {"SELECT block, uses, expires_ms FROM block_use WHERE expires_ms > 1000 * unixepoch()", 3},
     // number, digest of everything but the command line, message
     [STATE_APPROVALS] = {"SELECT number, around, message FROM approval ORDER BY number", 3},
+    // the proof of the master key
+    [STATE_ENCRYPTION] = {"SELECT proof FROM encryption", 1},
+    // number, tenant, wrapped key, created, forgotten (0: it was not)
+    [STATE_DATA_KEYS] = {"SELECT id, tenant, wrapped, created_ms, forgotten_ms FROM data_key"
+                         " ORDER BY created_ms, id",
+                         5},
 };
 
 const struct state_statement state_changes[STATE_CHANGES_N] = {
@@ -54,4 +60,22 @@ const struct state_statement state_changes[STATE_CHANGES_N] = {
                             5},
     // id
     [STATE_APPROVAL_FORGET] = {"DELETE FROM approval WHERE id = ?1", 1},
+    // proof
+    [STATE_ENCRYPTION_SET] = {"INSERT INTO encryption (id, proof) VALUES (1, ?1)", 1},
+    // proof, number of the rotation
+    [STATE_ENCRYPTION_ROTATE] =
+        {"UPDATE encryption SET proof = ?1 WHERE NOT EXISTS (SELECT 1 FROM"
+         " data_key WHERE forgotten_ms = 0 AND (round <> ?2 OR next IS NULL))",
+         2},
+    // number, tenant, wrapped key, time
+    [STATE_DATA_KEY_ADD] = {"INSERT INTO data_key (id, tenant, wrapped, created_ms)"
+                            " VALUES (?1, ?2, ?3, ?4)",
+                            4},
+    // number, wrapped key, number of the rotation
+    [STATE_DATA_KEY_NEXT] =
+        {"UPDATE data_key SET next = ?2, round = ?3 WHERE id = ?1 AND forgotten_ms = 0", 3},
+    // number, time
+    [STATE_DATA_KEY_FORGET] = {"UPDATE data_key SET wrapped = x'', next = NULL, forgotten_ms = ?2"
+                               " WHERE id = ?1 AND forgotten_ms = 0",
+                               2},
 };

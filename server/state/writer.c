@@ -106,6 +106,16 @@ fail_all(struct state_order *o, const struct state_order *end, const struct err 
     }
 }
 
+// Whether the journal must not keep what was there before: wrapped keys.
+static bool
+leaves_secrets(const struct state_order *o, const struct state_order *end)
+{
+    for (; o != end; o = o->next)
+        if (o->change == STATE_DATA_KEY_FORGET || o->change == STATE_ENCRYPTION_ROTATE)
+            return true;
+    return false;
+}
+
 // The changes from o until the next copy, as one transaction. Returns the first that was not handled.
 static struct state_order *
 commit(struct state *s, struct state_order *o)
@@ -124,6 +134,8 @@ commit(struct state *s, struct state_order *o)
     }
     if (r == 0)
         r = execute(s, "COMMIT", "change the state", &e);
+    if (r == 0 && leaves_secrets(o, at)) // what is committed cannot fail any more
+        (void)sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
     if (r < 0)
         fail_all(o, at, &e);
     if (sqlite3_get_autocommit(s->db) == 0)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See private.h: a record as a file. One of a fixed head, then its layers and `about`, then a BLAKE2b-256 sum of all that. The broker
+// See private.h: a record as a file. One of a fixed head, then its layers and `about`, then a BLAKE2b-256 sum of all that. Version 2,
+// of a record in which something is encrypted, has the numbers of the data keys of `about` and of each layer before `about`. The broker
 // wrote it, but a disk may be damaged, or the broker older than the file.
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +15,14 @@
 #include "server/rpc/tenants.h"
 #include "private.h"
 
-enum { VERSION = 1, SUM_BYTES = 32, TENANT_BYTES = 32 };
+enum {
+    PLAIN = 1,
+    VERSION = 2,
+    SUM_BYTES = 32,
+    TENANT_BYTES = 32,
+    // what encryption adds to the longest `about`
+    ABOUT_MORE = SEALED_HEAD + (STORE_ABOUT_ANY_MAX / SEALED_CHUNK + 1) * SEALED_MORE,
+};
 
 static const char MAGIC[16] = "stockade record";
 
@@ -38,36 +46,100 @@ sum_of(const uint8_t *bytes, size_t n, uint8_t out[SUM_BYTES])
     (void)crypto_generichash(out, SUM_BYTES, bytes, n, NULL, 0);
 }
 
-uint8_t *
-file_pack(const struct stored *r, size_t *n)
+static bool
+is_plain(const struct stored *r)
 {
-    struct head h = {.version = VERSION,
+    bool plain = sealed_id_is_none(r->key_id);
+    for (uint32_t i = 0; i < r->layers_n; i++)
+        plain = plain && sealed_id_is_none(r->layer[i]->key_id);
+    return plain;
+}
+
+static struct sealed_what
+about_of(const struct stored *r)
+{
+    return (struct sealed_what){SEALED_ABOUT, r->id, strlen(r->id)};
+}
+
+static void
+fill_head(struct head *h, const struct stored *r)
+{
+    memcpy(h->magic, MAGIC, sizeof MAGIC);
+    (void)snprintf(h->id, sizeof h->id, "%s", r->id);
+    (void)snprintf(h->sandbox, sizeof h->sandbox, "%s", r->sandbox);
+    (void)snprintf(h->tenant, sizeof h->tenant, "%s", r->tenant->name);
+    (void)snprintf(h->name, sizeof h->name, "%s", r->name);
+    (void)snprintf(h->template, sizeof h->template, "%s", r->template);
+}
+
+static uint8_t *
+put_layers(const struct stored *r, bool plain, uint8_t *at)
+{
+    for (uint32_t i = 0; i < r->layers_n; i++, at += sizeof(struct file_layer)) {
+        struct file_layer l = {.bytes = r->layer[i]->bytes, .entries = r->layer[i]->entries};
+        memcpy(l.digest, r->layer[i]->digest, sizeof l.digest);
+        memcpy(at, &l, sizeof l);
+    }
+    if (plain)
+        return at;
+    memcpy(at, r->key_id, SEALED_KEY_ID);
+    at += SEALED_KEY_ID;
+    for (uint32_t i = 0; i < r->layers_n; i++, at += SEALED_KEY_ID)
+        memcpy(at, r->layer[i]->key_id, SEALED_KEY_ID);
+    return at;
+}
+
+static size_t
+layers_bytes(uint32_t n, bool plain)
+{
+    return n * sizeof(struct file_layer) + (plain ? 0 : (n + 1) * (size_t)SEALED_KEY_ID);
+}
+
+uint8_t *
+file_pack(const struct stored *r, const struct sealed_key *key, size_t *n, struct err *e)
+{
+    const bool plain = is_plain(r);
+    const struct sealed_what what = about_of(r);
+    uint8_t *auto_free sealed = NULL;
+    const uint8_t *about = r->about;
+    size_t about_n = r->about_n;
+    if (key != NULL && sealed_bytes(key, &what, r->about, r->about_n, &sealed, &about_n, e) < 0)
+        return NULL;
+    about = key != NULL ? sealed : about;
+    struct head h = {.version = plain ? PLAIN : VERSION,
                      .kind = r->kind,
                      .created_ms = r->created_ms,
                      .order = r->order,
                      .layers_n = r->layers_n,
-                     .about_n = (uint32_t)r->about_n};
-    const size_t layers = r->layers_n * sizeof(struct file_layer);
-    *n = sizeof h + layers + r->about_n + SUM_BYTES;
+                     .about_n = (uint32_t)about_n};
+    fill_head(&h, r);
+    *n = sizeof h + layers_bytes(r->layers_n, plain) + about_n + SUM_BYTES;
     uint8_t *bytes = calloc(1, *n);
-    if (bytes == NULL)
+    if (bytes == NULL) {
+        (void)err_sys(e, ENOMEM, "write a record");
         return NULL;
-    memcpy(h.magic, MAGIC, sizeof MAGIC);
-    (void)snprintf(h.id, sizeof h.id, "%s", r->id);
-    (void)snprintf(h.sandbox, sizeof h.sandbox, "%s", r->sandbox);
-    (void)snprintf(h.tenant, sizeof h.tenant, "%s", r->tenant->name);
-    (void)snprintf(h.name, sizeof h.name, "%s", r->name);
-    (void)snprintf(h.template, sizeof h.template, "%s", r->template);
-    memcpy(bytes, &h, sizeof h);
-    for (uint32_t i = 0; i < r->layers_n; i++) {
-        struct file_layer l = {.bytes = r->layer[i]->bytes, .entries = r->layer[i]->entries};
-        memcpy(l.digest, r->layer[i]->digest, sizeof l.digest);
-        memcpy(bytes + sizeof h + i * sizeof l, &l, sizeof l);
     }
-    if (r->about_n > 0)
-        memcpy(bytes + sizeof h + layers, r->about, r->about_n);
+    memcpy(bytes, &h, sizeof h);
+    uint8_t *at = put_layers(r, plain, bytes + sizeof h);
+    if (about_n > 0)
+        memcpy(at, about, about_n);
     sum_of(bytes, *n - SUM_BYTES, bytes + *n - SUM_BYTES);
     return bytes;
+}
+
+int
+file_unseal(struct stored *r, const struct sealed_key *key, struct err *e)
+{
+    const struct sealed_what what = about_of(r);
+    uint8_t *about = NULL;
+    size_t n = 0;
+    int rc = sealed_unbytes(key, &what, r->about, r->about_n, &about, &n, e);
+    if (rc < 0)
+        return rc;
+    free(r->about);
+    r->about = about;
+    r->about_n = n;
+    return 0;
 }
 
 // ---- reading
@@ -95,8 +167,8 @@ check_head(const struct head *h, size_t n, struct err *e)
             "the record is of version %u, and this broker knows up to %d: start a newer one",
             h->version, VERSION);
     if (h->version == 0 || h->kind >= STORE_KINDS_N || h->layers_n > STORE_LAYERS_MAX ||
-        h->about_n > STORE_ABOUT_ANY_MAX ||
-        n != sizeof *h + h->layers_n * sizeof(struct file_layer) + h->about_n + SUM_BYTES)
+        h->about_n > STORE_ABOUT_ANY_MAX + ABOUT_MORE ||
+        n != sizeof *h + layers_bytes(h->layers_n, h->version == PLAIN) + h->about_n + SUM_BYTES)
         return damaged(e, "a number is out of range");
     if (!ends(h->id, ID_TEXT_MAX + 1) || !ends(h->sandbox, ID_TEXT_MAX + 1) ||
         !ends(h->tenant, sizeof h->tenant) || !ends(h->name, STORE_NAME) ||
@@ -129,11 +201,18 @@ file_unpack(const uint8_t *bytes, size_t n, struct file_content *out, struct err
     memcpy(out->r.name, h.name, sizeof out->r.name);
     memcpy(out->r.template, h.template, sizeof out->r.template);
     memcpy(out->tenant, h.tenant, sizeof out->tenant);
-    memcpy(out->layer, bytes + sizeof h, h.layers_n * sizeof out->layer[0]);
+    const uint8_t *at = bytes + sizeof h;
+    memcpy(out->layer, at, h.layers_n * sizeof out->layer[0]);
+    at += h.layers_n * sizeof out->layer[0];
+    if (h.version != PLAIN) {
+        memcpy(out->r.key_id, at, SEALED_KEY_ID);
+        memcpy(out->key_id, at + SEALED_KEY_ID, (size_t)h.layers_n * SEALED_KEY_ID);
+        at += (h.layers_n + 1) * (size_t)SEALED_KEY_ID;
+    }
     out->r.about = malloc(h.about_n + 1);
     if (out->r.about == NULL)
         return err_sys(e, ENOMEM, "read a record");
-    memcpy(out->r.about, bytes + sizeof h + h.layers_n * sizeof out->layer[0], h.about_n);
+    memcpy(out->r.about, at, h.about_n);
     return 0;
 }
 
@@ -149,7 +228,7 @@ int
 file_read(const char *path, uint8_t **bytes, size_t *n, struct err *e)
 {
     struct stat st;
-    const off_t most = (off_t)sizeof(struct file_content) + STORE_ABOUT_ANY_MAX;
+    const off_t most = (off_t)sizeof(struct file_content) + STORE_ABOUT_ANY_MAX + ABOUT_MORE;
     int auto_close fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_sys(e, errno, "open %s", path);

@@ -14,6 +14,7 @@
 #include "server/base/server.h"
 #include "server/sandbox/sandbox.h"
 #include "server/sandbox/spawn.h"
+#include "server/vault/vault.h"
 #include "private.h"
 
 enum { RUNNING_MAX = SPAWN_KEEPERS_MAX - 1, QUEUE_MAX = 1024, AGAIN_MS = 20 };
@@ -128,6 +129,22 @@ put_back(struct keepers *k, struct work *w)
     k->queued++;
 }
 
+// A key is in its packet, and not in the queue.
+static int
+give_order(struct work *w, struct err *e)
+{
+    struct keep_order order = w->what.order;
+    const struct fdpass m = {&order, sizeof order, &w->what.list_fd, w->what.list_fd >= 0};
+    int rc = sealed_id_is_none(w->what.key_id)
+                 ? 0
+                 : vault_key(w->k->srv->vault, w->what.key_id, &order.key, e);
+    if (rc < 0)
+        return rc;
+    rc = w->fd < 0 ? -EMFILE : fdpass_send(w->fd, &m, MSG_DONTWAIT);
+    sealed_key_wipe(&order.key);
+    return rc < 0 ? err_sys(e, -rc, "give the keeper its order") : 0;
+}
+
 static void
 on_started(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
@@ -146,15 +163,12 @@ on_started(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
         return;
     }
     w->fd = fds[0];
-    const struct fdpass m = {&w->what.order, sizeof w->what.order, &w->what.list_fd,
-                             w->what.list_fd >= 0};
-    int rc = w->fd < 0 ? -EMFILE : fdpass_send(w->fd, &m, MSG_DONTWAIT);
-    if (rc == 0)
-        rc = loop_poll_start(w->k->srv->loop, &w->poll, w->fd, UV_READABLE, on_answer, w);
-    if (rc < 0) {
+    int rc = give_order(w, &e);
+    if (rc == 0 &&
+        (rc = loop_poll_start(w->k->srv->loop, &w->poll, w->fd, UV_READABLE, on_answer, w)) < 0)
         (void)err_sys(&e, -rc, "give the keeper its order");
+    if (rc < 0)
         end_failed(w, &e);
-    }
 }
 
 static void

@@ -15,6 +15,7 @@
 #include "server/base/metrics.h"
 #include "server/base/server.h"
 #include "server/rpc/tenants.h"
+#include "server/vault/vault.h"
 #include "private.h"
 
 enum { SWEEPS_FAILED_MAX = 3 };
@@ -36,8 +37,10 @@ take(struct store *s, struct file_content *c, struct err *e)
     r->about = take_ptr(c->r.about);
     r->layers_n = 0;
     for (uint32_t i = 0; i < c->r.layers_n; i++) {
-        struct stored_layer *l =
-            store_layer(s, c->layer[i].digest, c->layer[i].bytes, c->layer[i].entries);
+        struct stored_layer like = {.bytes = c->layer[i].bytes, .entries = c->layer[i].entries};
+        memcpy(like.digest, c->layer[i].digest, sizeof like.digest);
+        memcpy(like.key_id, c->key_id[i], sizeof like.key_id);
+        struct stored_layer *l = store_layer(s, &like);
         if (l == NULL) {
             store_record_free(s, r);
             return err_sys(e, ENOMEM, "read a record");
@@ -65,6 +68,21 @@ check_path(const struct store *s, const char *path, const struct file_content *c
                : err_set(e, ERR_DATA_LOSS, "not a valid record: it is the file of %s", c->r.id);
 }
 
+// A data key that was forgotten leaves what the head says.
+static int
+decrypt(const struct store *s, struct file_content *c, struct err *e)
+{
+    struct sealed_key auto_sealed_key key;
+    if (sealed_id_is_none(c->r.key_id))
+        return 0;
+    if (vault_key(s->srv->vault, c->r.key_id, &key, e) == 0)
+        return file_unseal(&c->r, &key, e);
+    free(take_ptr(c->r.about));
+    c->r.about_n = 0;
+    c->r.unreadable = true;
+    return 0;
+}
+
 static int
 load_one(struct store *s, const char *path, struct err *e)
 {
@@ -76,6 +94,8 @@ load_one(struct store *s, const char *path, struct err *e)
         rc = file_unpack(bytes, n, c, e);
     if (rc == 0)
         rc = check_path(s, path, c, e);
+    if (rc == 0)
+        rc = decrypt(s, c, e);
     if (rc == 0)
         rc = take(s, c, e);
     if (c != NULL)

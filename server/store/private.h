@@ -11,8 +11,10 @@ enum { STORE_PATH_MAX = SPAWN_PATH_MAX + 64 };
 
 // ---- file.c: any thread, nothing shared
 
-// A record as bytes; NULL: out of memory.
-uint8_t *file_pack(const struct stored *r, size_t *n);
+// A record as bytes; `about` encrypted with this key, unless NULL. NULL: *e.
+uint8_t *file_pack(const struct stored *r, const struct sealed_key *key, size_t *n, struct err *e);
+// `about` of a record that was read, decrypted in its place. DATA_LOSS: it is damaged.
+int file_unseal(struct stored *r, const struct sealed_key *key, struct err *e);
 
 // One layer of a record as the file names it.
 struct file_layer {
@@ -25,6 +27,7 @@ struct file_content {
     struct stored r;
     char tenant[32];
     struct file_layer layer[STORE_LAYERS_MAX];
+    uint8_t key_id[STORE_LAYERS_MAX][SEALED_KEY_ID]; // of the layers
 };
 // DATA_LOSS: damaged; FAILED_PRECONDITION: of a later version.
 int file_unpack(const uint8_t *bytes, size_t n, struct file_content *out, struct err *e);
@@ -57,6 +60,8 @@ struct keepers_work {
     int list_fd;
     // REMOVE: called when its turn has come. True: the layer was written again meanwhile, and stays.
     bool (*is_needed)(void *cookie, const uint8_t digest[SPAWN_DIGEST_BYTES]);
+    // PUT, CHECK: of the data key, which the order gets as it is sent; zeros: none
+    uint8_t key_id[SEALED_KEY_ID];
     // SWEEP: the same. Returns a descriptor with the digests of what stays, *owned*; negative: *e.
     int (*list)(void *cookie, struct err *e);
 };
@@ -85,9 +90,8 @@ void store_sweep(struct store *s);
 // A record that is on the disk; counted until store_record_free().
 void store_list(struct stored *r);
 
-// The layer with this digest, made if there is none; nobody holds a new one. NULL: out of memory.
-struct stored_layer *store_layer(struct store *s, const uint8_t digest[SPAWN_DIGEST_BYTES],
-                                 uint64_t bytes, uint64_t entries);
+// The layer with the digest of `like`, made like it if there is none; nobody holds a new one. NULL: out of memory.
+struct stored_layer *store_layer(struct store *s, const struct stored_layer *like);
 void store_layer_free(struct stored_layer *l);
 
 // ---- write.c

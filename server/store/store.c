@@ -20,6 +20,7 @@
 #include "server/base/server.h"
 #include "server/rpc/tenants.h"
 #include "server/sandbox/sandbox.h"
+#include "server/vault/vault.h"
 #include "private.h"
 
 struct store_op {
@@ -58,24 +59,24 @@ store_digest_all(const struct stored *r, char out[STORE_DIGEST_TEXT])
 }
 
 struct stored_layer *
-store_layer(struct store *s, const uint8_t digest[SPAWN_DIGEST_BYTES], uint64_t bytes,
-            uint64_t entries)
+store_layer(struct store *s, const struct stored_layer *like)
 {
     list_each(it, &s->layers)
     {
         struct stored_layer *l = list_entry(it, struct stored_layer, node);
-        if (memcmp(l->digest, digest, sizeof l->digest) == 0)
+        if (memcmp(l->digest, like->digest, sizeof l->digest) == 0)
             return l;
     }
     struct stored_layer *l = calloc(1, sizeof *l);
     if (l == NULL)
         return NULL;
-    memcpy(l->digest, digest, sizeof l->digest);
-    l->bytes = bytes;
-    l->entries = entries;
+    memcpy(l->digest, like->digest, sizeof l->digest);
+    memcpy(l->key_id, like->key_id, sizeof l->key_id);
+    l->bytes = like->bytes;
+    l->entries = like->entries;
     list_append(&s->layers, &l->node);
     metrics_move(METRIC_KEPT_LAYERS, 0, 1);
-    metrics_move(METRIC_KEPT_BYTES, 0, (int64_t)bytes);
+    metrics_move(METRIC_KEPT_BYTES, 0, (int64_t)l->bytes);
     return l;
 }
 
@@ -284,7 +285,10 @@ on_put(void *cookie, const struct keep_answer *a)
         op_end(op, &a->err);
         return;
     }
-    struct stored_layer *l = store_layer(op->s, a->digest, a->bytes, a->entries);
+    struct stored_layer like = {.bytes = a->bytes, .entries = a->entries};
+    memcpy(like.digest, a->digest, sizeof like.digest);
+    memcpy(like.key_id, r->key_id, sizeof like.key_id);
+    struct stored_layer *l = store_layer(op->s, &like);
     if (l == NULL) {
         (void)err_sys(&e, ENOMEM, "keep a layer"); // the next start removes it
         op_end(op, &e);
@@ -309,7 +313,8 @@ on_checked(void *cookie, const struct keep_answer *a)
     struct store_op *op = cookie;
     struct stored_layer *l = op->r->layer[op->at++];
     if (a->ok == 0) {
-        l->damaged = a->err.code == ERR_DATA_LOSS || a->err.code == ERR_NOT_FOUND;
+        l->damaged = strcmp(a->err.reason, "KEY_FORGOTTEN") != 0 &&
+                     (a->err.code == ERR_DATA_LOSS || a->err.code == ERR_NOT_FOUND);
         struct err e = a->err;
         if (l->damaged) {
             metrics_add(METRIC_KEPT_DAMAGED, 1);
@@ -332,6 +337,7 @@ begin_check(struct store_op *op, struct err *e)
     if (op->at == op->r->layers_n)
         return 1;
     memcpy(w.order.digest, op->r->layer[op->at]->digest, sizeof w.order.digest);
+    memcpy(w.key_id, op->r->layer[op->at]->key_id, sizeof w.key_id);
     return keepers_add(op->s->keepers, &w, on_checked, op, e);
 }
 
@@ -353,12 +359,13 @@ begin_put(struct store_op *op, uint32_t parts_n, struct err *e)
         put_in_order(op);
     if (op->at == parts_n)
         return store_write(op->s, op->r, op->r->id, on_record_written, op, e);
-    const struct keepers_work w = {
+    struct keepers_work w = {
         .order = {.op = KEEP_PUT, .bytes_max = tenant_quota(op->r->tenant, QUOTA_KEPT_BYTES)},
         .slot = op->slot,
         .generation = op->generation,
         .layer = op->part[op->at],
         .list_fd = -1};
+    memcpy(w.key_id, op->r->key_id, sizeof w.key_id);
     return keepers_add(op->s->keepers, &w, on_put, op, e);
 }
 
@@ -372,6 +379,25 @@ op_next(struct store_op *op)
     int rc = op->checks ? begin_check(op, &e) : begin_put(op, parts_n, &e);
     if (rc != 0)
         op_end(op, rc < 0 ? &e : NULL);
+}
+
+// The data key of its tenant is on the disk.
+static void
+on_key(void *cookie, const struct err *e)
+{
+    struct store_op *op = cookie;
+    if (e == NULL)
+        op_next(op);
+    else
+        op_end(op, e);
+}
+
+// 1: it has the data key that it needs, or none; 0: it will go on when it has.
+static int
+need_key(struct store_op *op, struct err *e)
+{
+    struct vault *v = op->s->srv->vault;
+    return vault_is_on(v) ? vault_need(v, op->r->tenant->name, op->r->key_id, on_key, op, e) : 1;
 }
 
 static bool
@@ -495,6 +521,8 @@ store_keep(struct store *s, const struct sandbox *from, const struct store_want 
     s->ops++;
     *out = op;
     if (rc == 0)
+        rc = need_key(op, e);
+    if (rc == 1)
         rc = begin_put(op, parts_n, e);
     if (rc == 0)
         return 0;

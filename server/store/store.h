@@ -14,6 +14,9 @@
 // removed at the next start. The broker alone reads and writes records; it opens no layer (keeper/keep.h). The files of a
 // layer are hostile data.
 //
+// With encryption, layers and descriptions of new records are encrypted with the data key of their tenant (vault/vault.h). Readable are
+// then the heads of records: ids, tenants, names, templates, times; and sizes and keyed digests of layers.
+//
 // Bytes of a tenant are bounded (quotas.kept_bytes_per_caller): each layer that its records have counts once. Loop thread only;
 // records are written and synced by a thread of libuv's pool.
 #pragma once
@@ -23,6 +26,7 @@
 #include <stdint.h>
 
 #include "proto/err.h"
+#include "proto/sealed.h"
 #include "server/base/idtable.h"
 #include "server/base/list.h"
 #include "server/spawner/ops.h"
@@ -49,8 +53,9 @@ enum store_kind { STORE_SNAPSHOT, STORE_SLEEPER, STORE_TEMPLATE, STORE_KINDS_N }
 struct stored_layer {
     struct list node;
     uint8_t digest[SPAWN_DIGEST_BYTES];
-    uint64_t bytes, entries; // keeper/keep.h
-    uint64_t counted;        // store.c: by the last sum
+    uint8_t key_id[SEALED_KEY_ID]; // of its data key (vault/vault.h); zeros: it is not encrypted
+    uint64_t bytes, entries;       // keeper/keep.h
+    uint64_t counted;              // store.c: by the last sum
     uint32_t holders;
     bool sound;   // read and compared in this run
     bool damaged; // the same, and it is not what was written
@@ -67,8 +72,11 @@ struct stored {
     char sandbox[ID_TEXT_MAX + 1]; // that its files come from
     char template[64];             // of that sandbox
     int64_t created_ms;            // CLOCK_REALTIME
+    // of the data key of `about`, on the disk; zeros: it is not encrypted
+    uint8_t key_id[SEALED_KEY_ID];
     uint8_t *about;
     size_t about_n;
+    bool unreadable; // its data key was forgotten: there is no `about`
     uint32_t layers_n;
     struct stored_layer *layer[STORE_LAYERS_MAX]; // the lowest first
     bool dropped;                                 // its file is being removed, or not written yet

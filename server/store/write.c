@@ -7,6 +7,7 @@
 
 #include "server/base/log.h"
 #include "server/base/server.h"
+#include "server/vault/vault.h"
 #include "private.h"
 
 // ---- files, in another thread
@@ -47,12 +48,16 @@ int
 store_write(struct store *s, const struct stored *r, const char *id,
             void (*done)(void *cookie, const struct err *e), void *cookie, struct err *e)
 {
+    struct sealed_key auto_sealed_key key;
+    const bool sealed = r != NULL && !sealed_id_is_none(r->key_id);
+    if (sealed && vault_key(s->srv->vault, r->key_id, &key, e) < 0)
+        return err_errno(e);
     struct writing *w = calloc(1, sizeof *w);
-    if (w != NULL && r != NULL)
-        w->bytes = file_pack(r, &w->n);
-    if (w == NULL || (r != NULL && w->bytes == NULL)) {
-        free(w);
+    if (w == NULL)
         return err_sys(e, ENOMEM, "write a record");
+    if (r != NULL && (w->bytes = file_pack(r, sealed ? &key : NULL, &w->n, e)) == NULL) {
+        free(w);
+        return err_errno(e);
     }
     w->s = s;
     w->work.data = w;

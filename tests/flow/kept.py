@@ -342,4 +342,5 @@ def main():
         return run_cases(cases, lambda case: case(b), lambda: tidy_up(b))
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -31,7 +31,7 @@ write_again(struct file_content *c)
     }
     c->r.tenant = tenant_hold(&all, c->tenant);
     assert(again != NULL && c->r.tenant != NULL);
-    uint8_t *bytes = file_pack(&c->r, &n);
+    uint8_t *bytes = file_pack(&c->r, NULL, &n, &e);
     assert(bytes != NULL && file_unpack(bytes, n, again, &e) == 0);
     assert(strcmp(again->r.id, c->r.id) == 0 && strcmp(again->r.name, c->r.name) == 0);
     assert(strcmp(again->r.sandbox, c->r.sandbox) == 0 && strcmp(again->tenant, c->tenant) == 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// stockade-keeper and ADOPT through the real spawner: layers go to the state directory, and come back as they were; damaged
-// ones are found.
+// stockade-keeper, ADOPT and UNSEAL through the real spawner: layers go to the state directory, and come back as they were, in clear and
+// encrypted; damaged ones are found.
 #include <sys/mman.h>
 
 #include "proto/fdpass.h"
@@ -9,7 +9,8 @@
 #include "tests/harness/folder.h"
 #include "tests/harness/swaps.h"
 
-static char folder[128]; // of layers
+static char folder[128];       // of layers
+static struct sealed_key used; // without an id: layers are not sealed
 
 static int
 start_keeping(void **state)
@@ -18,6 +19,36 @@ start_keeping(void **state)
     (void)snprintf(folder, sizeof folder, "%s/stockade-test-%d-swap/" KEEP_FOLDER, test_folder(),
                    (int)getpid());
     return r;
+}
+
+static struct sealed_key
+key_of(uint8_t tenant)
+{
+    struct sealed_key k;
+    memset(k.id, tenant, sizeof k.id);
+    memset(k.contents, tenant, sizeof k.contents);
+    memset(k.names, tenant, sizeof k.names);
+    return k;
+}
+
+static int
+make_sealing_box(void **state)
+{
+    used = key_of(1);
+    return make_box(state);
+}
+
+static int
+remove_sealing_box(void **state)
+{
+    used = (struct sealed_key){0};
+    return remove_box(state);
+}
+
+static bool
+seals(void)
+{
+    return !sealed_id_is_none(used.id);
 }
 
 // ---- one keeper
@@ -51,7 +82,7 @@ give(int fd, const struct keep_order *order, int list_fd)
 static struct keep_answer
 put(uint32_t layer, uint64_t bytes_max)
 {
-    const struct keep_order o = {.op = KEEP_PUT, .bytes_max = bytes_max};
+    const struct keep_order o = {.op = KEEP_PUT, .bytes_max = bytes_max, .key = used};
     return give(keeper_for(layer), &o, -1);
 }
 
@@ -67,7 +98,7 @@ put_well(uint32_t layer)
 static struct keep_answer
 with_digest(enum keep_op op, const struct keep_answer *of)
 {
-    struct keep_order o = {.op = op};
+    struct keep_order o = {.op = op, .key = used};
     memcpy(o.digest, of->digest, sizeof o.digest);
     return give(keeper_for(0), &o, -1);
 }
@@ -119,9 +150,45 @@ adopt(const struct keep_answer *a, uint32_t below)
     return w.reply;
 }
 
+// UNSEAL, and what the keeper says.
+static struct keep_answer
+unseal(const struct keep_answer *a, uint32_t below, uint32_t *layer)
+{
+    struct err e;
+    struct wait w = {.called = 0};
+    struct keep_order o = {.op = KEEP_COPY, .bytes_max = UINT64_MAX, .key = used};
+    const struct spawn_unsealing u = {below, a->digest, 32 << 20, 1000};
+    memcpy(o.digest, a->digest, sizeof o.digest);
+    assert_int_equal(spawn_unseal(srv.spawn, box->slot, box->generation, &u, on_done, &w, &e), 0);
+    until(w.called > 0);
+    if (w.reply.ok == 0)
+        return (struct keep_answer){.err = w.reply.err};
+    *layer = w.reply.layer;
+    struct keep_answer answer = give(w.fds[0], &o, -1);
+    const uint32_t layers[2] = {*layer, 0};
+    w = (struct wait){.called = 0};
+    if (answer.ok != 0)
+        assert_int_equal(
+            spawn_copied(srv.spawn, box->slot, box->generation, layers, on_done, &w, &e), 0);
+    else
+        assert_int_equal(spawn_drop(srv.spawn, box->slot, box->generation, *layer, on_done, &w, &e),
+                         0);
+    until(w.called > 0);
+    assert_true(w.reply.ok != 0);
+    return answer;
+}
+
 static uint32_t
 adopt_well(const struct keep_answer *a, uint32_t below)
 {
+    uint32_t layer = 0;
+    if (seals()) {
+        struct keep_answer answer = unseal(a, below, &layer);
+        if (answer.ok == 0)
+            fail_msg("%s", answer.err.text);
+        assert_memory_equal(answer.digest, a->digest, SPAWN_DIGEST_BYTES);
+        return layer;
+    }
     struct spawn_reply r = adopt(a, below);
     if (r.ok == 0)
         fail_msg("%s", r.err.text);
@@ -229,6 +296,84 @@ each_flipped_bit_is_found(void **state)
     assert_int_equal(entries_of(folder), 0);
 }
 
+static void
+a_changed_cut_or_swapped_sealed_layer_is_refused(void **state)
+{
+    (void)state;
+    char path[PATH_MAX], other[PATH_MAX];
+    struct stat st;
+    uint32_t layer = 0;
+    assert_sh("head -c 200000 /dev/urandom > A", "");
+    struct keep_answer a = put_well(swap());
+    assert_sh("echo b > B", "");
+    struct keep_answer b = put_well(swap());
+    path_of(&a, "/sealed", path);
+    path_of(&b, "/sealed", other);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    for (off_t at = 0; at < st.st_size; at += st.st_size / 23) {
+        char byte = 0;
+        for (unsigned bit = 0; bit < 2; bit++) { // there and back
+            assert_int_equal(pread(fd, &byte, 1, at), 1);
+            byte = (char)(byte ^ 64);
+            assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+            struct keep_answer c = with_digest(KEEP_CHECK, &a);
+            assert_int_equal(c.ok, bit);
+            assert_true(bit == 1 || c.err.code == ERR_DATA_LOSS ||
+                        strcmp(c.err.reason, "SEALED_NEWER") == 0);
+        }
+    }
+    assert_int_equal(unseal(&a, 0, &layer).ok, 1);
+    used = key_of(2); // of another tenant
+    assert_string_equal(unseal(&a, 0, &layer).err.reason, "LAYER_DAMAGED");
+    used = key_of(1);
+    memset(used.contents, 2, sizeof used.contents); // which has the same number
+    assert_string_equal(unseal(&a, 0, &layer).err.reason, "LAYER_DAMAGED");
+    used = key_of(1);
+    assert_int_equal(rename(other, path), 0); // of the same tenant
+    assert_string_equal(unseal(&a, 0, &layer).err.reason, "LAYER_DAMAGED");
+    assert_int_equal(unseal(&b, 0, &layer).err.code, ERR_NOT_FOUND);
+    assert_int_equal(truncate(path, 100), 0);
+    assert_string_equal(unseal(&a, 0, &layer).err.reason, "LAYER_DAMAGED");
+    (void)close(fd);
+    assert_sh("ls", "A\nB\n");
+    assert_int_equal(sweep(NULL).removed, 2);
+}
+
+// A plain layer with a key, and a sealed one without.
+static void
+a_key_where_none_belongs_is_refused(void **state)
+{
+    (void)state;
+    uint32_t layer = 0;
+    assert_sh("echo a > A", "");
+    struct keep_answer plain = put_well(swap());
+    used = key_of(1);
+    assert_int_equal(with_digest(KEEP_CHECK, &plain).err.code, ERR_NOT_FOUND);
+    assert_int_equal(unseal(&plain, 0, &layer).err.code, ERR_NOT_FOUND);
+    struct keep_answer sealed = put_well(1);
+    assert_memory_not_equal(sealed.digest, plain.digest, SPAWN_DIGEST_BYTES);
+    used = (struct sealed_key){0};
+    assert_int_equal(with_digest(KEEP_CHECK, &sealed).ok, 0);
+    assert_int_equal(unseal(&sealed, 0, &layer).err.code, ERR_INVALID_ARGUMENT);
+    assert_int_equal(sweep(NULL).removed, 2);
+}
+
+static void
+two_keys_make_different_digests_of_the_same_files(void **state)
+{
+    (void)state;
+    assert_sh("echo a > A", "");
+    struct keep_answer one = put_well(swap());
+    assert_int_equal(put_well(1).known, 1);
+    used = key_of(2);
+    struct keep_answer two = put_well(1);
+    assert_int_equal(two.known, 0);
+    assert_memory_not_equal(one.digest, two.digest, SPAWN_DIGEST_BYTES);
+    assert_int_equal(sweep(NULL).removed, 2);
+}
+
 // ---- what comes back
 
 static void
@@ -251,9 +396,9 @@ hostile_files_come_back_as_they_were(void **state)
     assert_true(with_digest(KEEP_CHECK, &a).ok != 0);
     char path[PATH_MAX];
     struct stat st;
-    path_of(&a, "/s/home/agent/r", path);
+    path_of(&a, seals() ? "/sealed" : "/s/home/agent/r", path);
     assert_int_equal(stat(path, &st), 0);
-    assert_int_equal(st.st_uid, KEEP_ID_BASE + SANDBOX_UID_JOB);
+    assert_int_equal(st.st_uid, seals() ? 0 : KEEP_ID_BASE + SANDBOX_UID_JOB);
     struct sandbox *first = box;
     (void)make_box(NULL);
     restore(adopt_well(&a, 0));
@@ -331,10 +476,22 @@ int
 main(void)
 {
 #define TAKEN(name) cmocka_unit_test_setup_teardown(name, make_box, remove_box)
+#define SEALED(name)                                                                               \
+    {                                                                                              \
+#name ": sealed", name, make_sealing_box, remove_sealing_box, NULL                         \
+    }
     const struct CMUnitTest tests[] = {
         TAKEN(what_is_not_there_or_too_large_is_refused),
         TAKEN(more_keepers_than_allowed_are_refused),
         TAKEN(each_flipped_bit_is_found),
+        SEALED(what_is_not_there_or_too_large_is_refused),
+        SEALED(a_changed_cut_or_swapped_sealed_layer_is_refused),
+        TAKEN(a_key_where_none_belongs_is_refused),
+        SEALED(two_keys_make_different_digests_of_the_same_files),
+        SEALED(hostile_files_come_back_as_they_were),
+        SEALED(removed_files_and_replaced_folders_stay_so),
+        SEALED(the_same_tree_has_the_same_digest_and_another_has_not),
+        SEALED(a_deep_tree_is_kept_and_removed_and_a_deeper_one_refused),
         TAKEN(hostile_files_come_back_as_they_were),
         TAKEN(removed_files_and_replaced_folders_stay_so),
         TAKEN(the_same_tree_has_the_same_digest_and_another_has_not),

@@ -27,6 +27,9 @@ static const struct refusal refusals[] = {
     {"nonsense: 1\n", "f:1:11: nonsense: there is no such key"},
     {"pool: 1\npool: 2\n", "f:2:1: pool: a duplicate key"},
     {"a: &x 1\n", "anchors are not allowed"},
+    {"encryption: {key_file: key}\n", "f:1:24: key_file: "},
+    {"encryption: {credential: a/b}\n", "f:1:26: credential: "},
+    {"encryption:\n  key_file: /k\n  credential: k\n", "f:3:15: encryption has a key_file already"},
     {"listen: [ipc:///a/b]\ncgroup: *x\n", "aliases are not allowed"},
     {"pool: !!int 3\n", "tags are not allowed"},
     {"--- {pool: 1}\n--- {pool: 2}\n", "a second document"},
@@ -461,6 +464,8 @@ the_shipped_file_shows_the_defaults(void **state)
     memset(&with->rules_files, 0, sizeof with->rules_files);
     assert_string_equal(with->tls.clients[0].tenant, "ci");
     memset(&with->tls, 0, sizeof with->tls);
+    assert_string_equal(with->vault.key_file, "/etc/stockade/encryption.key");
+    memset(&with->vault, 0, sizeof with->vault);
     assert_non_null(with->text); // a template in it has a policy
     free(with->text);
     with->text = NULL;

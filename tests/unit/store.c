@@ -96,7 +96,8 @@ packed(const char *id, const char *name, uint32_t layers_n, uint8_t first, size_
 {
     struct sample s;
     fill(&s, id, name, layers_n, first);
-    uint8_t *bytes = file_pack(&s.r, n);
+    struct err e;
+    uint8_t *bytes = file_pack(&s.r, NULL, n, &e);
     assert_non_null(bytes);
     tenant_drop(s.r.tenant);
     return bytes;

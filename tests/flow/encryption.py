@@ -1,0 +1,222 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Encryption at rest: nothing of a job's files is on the disk in clear, all of it comes back, and what was changed, swapped or
+written with another key is refused."""
+
+import glob
+import os
+import shutil
+import subprocess
+import sys
+
+from broker import Broker
+from cli import expect
+from kept import box, keep, kept, refused, sh
+from runner import check, run_cases, until
+
+CONFIG = """
+socket: {mode: 0666}
+pool: 1
+bpf: {enabled: false}
+limits_max: {disk: 256M, memory: 512M}
+templates:
+  - {name: default, limits: {disk: 128M, memory: 256M}}
+"""
+WORD = "Xyzzy-Plugh"  # what a job writes: nothing else on the host has it
+
+
+def sealed(b):
+    return sorted(glob.glob(f"{b.state}/layers/*/sealed"))
+
+
+def in_clear(b, word):
+    """Files of the state directory in which a word is, also in their names. The audit log is readable on purpose."""
+    r = subprocess.run(["grep", "-rlaF", "--exclude-dir=audit", word, b.state], capture_output=True, check=False)
+    names = [path for folder, folders, files in os.walk(b.state) for path in folders + files if word in path]
+    return r.stdout.decode().split() + names
+
+
+def key_file(b, name):
+    path = f"{b.folder}/{name}"
+    with open(path, "wb", opener=lambda p, flags: os.open(p, flags, 0o400)) as f:
+        f.write(os.urandom(32))
+    return path
+
+
+def configure(b, key):
+    b.write_config(CONFIG + (f"encryption: {{key_file: {key}}}\n" if key else ""))
+
+
+def again(b, key):
+    b.stop()
+    configure(b, key)
+    b.start()
+
+
+def does_not_start(b, key, *words):
+    """With this key; then it starts with the one before."""
+    b.stop()
+    configure(b, key)
+    before = len(b.log())
+    try:
+        b.start()
+    except RuntimeError:
+        b.process = None
+    else:
+        raise AssertionError(f"it starts with {key}")
+    for word in words:
+        check(word in b.log()[before:], f"{word} is not in {b.log()[before:]}")
+
+
+def a_key_that_is_missing_short_or_readable_ends_the_start(b):
+    bad = f"{b.folder}/bad"
+    does_not_start(b, bad, "does not exist", "head -c 32 /dev/urandom")
+    for size, mode, owner, word in ((31, 0o400, 0, "is not a file of 32 bytes"), (33, 0o400, 0, "is not a file of 32 bytes"),
+                                    (32, 0o440, 0, "can be read by others"), (32, 0o400, 1, "does not belong to root")):
+        with open(bad, "wb") as f:
+            f.write(os.urandom(size))
+        os.chmod(bad, mode)
+        os.chown(bad, owner, 0)
+        does_not_start(b, bad, word)
+        os.unlink(bad)
+    os.symlink(b.key, bad)
+    does_not_start(b, bad, "is a symbolic link")
+    os.unlink(bad)
+    with open(bad, "wb", opener=lambda p, flags: os.open(p, flags, 0o400)) as f:
+        f.write(bytes(32))
+    does_not_start(b, bad, "has nothing but zeros")
+    configure(b, b.key)
+    b.start()
+
+
+def what_was_kept_before_stays_readable_and_what_is_new_is_not_in_clear(b):
+    again(b, None)
+    one = box(b)
+    sh(b, one, f"echo {WORD}-early > early")
+    keep(b, one, "early")
+    check(in_clear(b, f"{WORD}-early"), "it is on the disk without a key")
+    again(b, b.key)
+    two = box(b, "--snapshot", "early")
+    check(sh(b, two, "cat early") == f"{WORD}-early\n", "and stays readable")
+    sh(b, two, f"rm early; mkdir {WORD}-folder; echo {WORD}-new > {WORD}-folder/new; ln -s {WORD}-target link")
+    keep(b, two, "new")
+    expect(b.cli("snapshot", "rm", "early"), 0)
+    expect(b.cli("rm", two), 0)
+    until(lambda: not in_clear(b, WORD), lambda: f"nothing is in clear: {in_clear(b, WORD)}")
+    check(len(sealed(b)) == 2, f"the earlier layer was encrypted as well: {sealed(b)}")
+    three = box(b, "--snapshot", "new")
+    check(sh(b, three, f"ls; cat {WORD}-folder/new; readlink link") ==
+          f"{WORD}-folder\nlink\n{WORD}-new\n{WORD}-target\n", "and it comes back")
+    expect(b.cli("rm", three), 0)
+    expect(b.cli("snapshot", "rm", "new"), 0)
+    until(lambda: not os.listdir(f"{b.state}/layers"), "no layer is left")
+
+
+def files_of_all_kinds_come_back_after_a_restart(b):
+    one = box(b)
+    make = ("mkdir -m 0710 d d/e; echo hard > h1; ln h1 h2; ln h1 d/h3; mkfifo -m 0640 p; ln -s ../x l; truncate -s 100000000 hole; "
+            "printf end | dd of=hole bs=1 seek=99990000 conv=notrunc status=none; head -c 3000001 /dev/urandom > big; chmod 4755 big; "
+            "touch -d '2001-02-03 04:05:06.789' d/e; : > empty; for i in $(seq 20); do echo $i > d/f$i; done; "
+            "echo gone > gone")
+    look = ("find . | sort | xargs stat -c '%n %a %U %s %h %y' | grep -v '^[.] '; sha256sum big h2 hole d/f19; readlink l; "
+            "du -k hole | cut -f1; test ! -e gone && echo no gone")
+    sh(b, one, make)
+    keep(b, one, "first")
+    sh(b, one, "rm gone; rm -r d/e; mkdir d/e; echo opaque > d/e/o; mv d/f1 d/f2")
+    keep(b, one, "second")
+    wanted = sh(b, one, look)
+    check(len(sealed(b)) == 2, sealed(b))
+    keep(b, one, "third")  # of the same layers: nothing is written again
+    check(len(sealed(b)) == 2, "the same files have the same digest")
+    b.kill()
+    b.start()
+    two = box(b, "--snapshot", "second")
+    check(sh(b, two, look) == wanted, f"{sh(b, two, look)}\nwanted {wanted}")
+    expect(b.cli("snapshot", "restore", two, "first"), 0)
+    check(sh(b, two, "cat gone d/f1") == "gone\n1\n", "and the first")
+
+
+def two_tenants_have_keys_of_their_own(b):
+    one = box(b)
+    sh(b, one, f"echo same-{WORD} > same")
+    keep(b, one, "same")
+    before = set(sealed(b))
+    check(b.stranger("create", "--snapshot", "same").returncode != 0, "it is not theirs")
+    theirs = b.stranger("create").stdout.decode().strip()
+    expect(b.stranger("exec", theirs, "--", "sh", "-c", f"echo same-{WORD} > same"), 0)
+    expect(b.stranger("snapshot", "create", "--keep", theirs, "same"), 0)
+    new = set(sealed(b)) - before
+    check(len(new) == 1, f"another layer: {new}")
+    b.theirs, = new
+    b.ours = next(path for path in before if same_record(b, path))
+    with open(b.ours, "rb") as f, open(b.theirs, "rb") as g:
+        check(f.read(16) == g.read(16) and f.read(16) != g.read(16), "their heads name different keys")
+    expect(b.stranger("rm", theirs), 0)
+    expect(b.cli("rm", one), 0)
+
+
+def same_record(b, path):
+    """Whether the record of the snapshot `same` has the layer."""
+    digest = bytes.fromhex(path.split("/")[-2])
+    with open(f"{b.state}/store/{kept(b)['same']['kept_id']}.record", "rb") as f:
+        return digest in f.read()
+
+
+def what_is_changed_cut_or_swapped_is_refused(b):
+    with open(b.ours, "rb") as f:
+        whole = f.read()
+    shutil.copy(b.theirs, f"{b.folder}/theirs")
+    with open(f"{b.folder}/theirs", "rb") as f:
+        swapped = f.read()
+    flipped = whole[:300] + bytes([whole[300] ^ 1]) + whole[301:]
+    newer = whole[:8] + b"\x02" + whole[9:]
+    other = sorted(path for path in sealed(b) if path not in (b.ours, b.theirs))[0]
+    with open(other, "rb") as f:
+        own = f.read()  # of another layer of the same tenant
+    for name, bytes_of in (("flipped", flipped), ("cut", whole[:-1]), ("longer", whole + b"x"), ("swapped", swapped), ("own", own), ("empty", b"")):
+        with open(b.ours, "wb") as f:
+            f.write(bytes_of)
+        b.stop()
+        b.start()
+        refused(b.cli("create", "--snapshot", "same"), b"is damaged")
+        print(f"{name}: refused", flush=True)
+    with open(b.ours, "wb") as f:
+        f.write(newer)
+    b.stop()
+    b.start()
+    refused(b.cli("create", "--snapshot", "same"), b"start a newer broker")
+    with open(b.ours, "wb") as f:
+        f.write(whole)
+    box(b, "--snapshot", "same")
+    check(b.json("ls")[1], "it is usable again")
+    with open(b.ours, "wb") as f:  # after its first use in this run
+        f.write(flipped)
+    refused(b.cli("create", "--snapshot", "same"), b"is damaged")
+    with open(b.ours, "wb") as f:
+        f.write(whole)
+
+
+def another_key_or_none_ends_the_start(b):
+    does_not_start(b, key_file(b, "other"), "the master key is not the one", "after a rotation that is the new one")
+    does_not_start(b, None, "there are encrypted objects, and no master key is configured")
+    configure(b, b.key)
+    b.start()
+    check("same" in kept(b), kept(b))
+
+
+CASES = [a_key_that_is_missing_short_or_readable_ends_the_start,
+         what_was_kept_before_stays_readable_and_what_is_new_is_not_in_clear, files_of_all_kinds_come_back_after_a_restart,
+         two_tenants_have_keys_of_their_own, what_is_changed_cut_or_swapped_is_refused,
+         another_key_or_none_ends_the_start]
+
+
+def main():
+    b = Broker(config=CONFIG)
+    b.key = key_file(b, "key")
+    configure(b, None)
+    with b:
+        return run_cases(CASES, lambda case: case(b))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
