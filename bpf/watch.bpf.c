@@ -313,16 +313,16 @@ static __always_inline bool is_last_thread(__u64 *ctx, struct task_struct *task)
 {
     if (bpf_core_field_exists(struct trace_event_raw_sched_process_exit, group_dead))
         return ctx[1] & 0xff;
-    if (task->signal->live.counter != 0)
+    if (BPF_CORE_READ(task, signal, live.counter) != 0)
         return false;
-    __u64 key = task->group_leader->start_time ^ (__u64)(__u32)task->tgid << 40;
+    __u64 key = BPF_CORE_READ(task, group_leader, start_time) ^ (__u64)(__u32)task->tgid << 40;
     __u32 one = 1;
-    return task->signal->nr_threads == 1 ||
+    return BPF_CORE_READ(task, signal, nr_threads) == 1 ||
            bpf_map_update_elem(&ended, &key, &one, BPF_NOEXIST) == 0;
 }
 
 static __always_inline void report_exit(const struct location *p, __u32 status,
-                                        struct task_struct *leader)
+                                        struct task_struct *task)
 {
     struct event *e =
         emit_begin(p->box, p->cgroup, EVENT_EXIT, CLASS_EXIT, sizeof(struct watch_exit), false);
@@ -331,7 +331,7 @@ static __always_inline void report_exit(const struct location *p, __u32 status,
     struct watch_exit *body = (void *)(e + 1);
     body->code = status >> 8 & 0xff;
     body->signal = status & 0x7f;
-    body->lived_ns = bpf_ktime_get_ns() - leader->start_time;
+    body->lived_ns = bpf_ktime_get_ns() - BPF_CORE_READ(task, group_leader, start_time);
     bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 }
 
@@ -361,15 +361,17 @@ int watch_exit(__u64 *ctx)
         profile_end(task);
     if (!is_last_thread(ctx, task))
         return 0;
-    __u32 status = (__u32)(task->signal->flags & SIGNAL_GROUP_EXIT ? task->signal->group_exit_code
-                                                                   : task->group_leader->exit_code);
+    __u32 status = (__u32)(BPF_CORE_READ(task, signal, flags) & SIGNAL_GROUP_EXIT
+                               ? BPF_CORE_READ(task, signal, group_exit_code)
+                               : BPF_CORE_READ(task, group_leader, exit_code));
     COUNT(p.account, exits);
     if (status & 0x7f)
         COUNT(p.account, exits_by_signal);
-    if (!bpf_core_field_exists(struct trace_event_raw_mark_victim, uid) && task->signal->oom_mm)
+    if (!bpf_core_field_exists(struct trace_event_raw_mark_victim, uid) &&
+        BPF_CORE_READ(task, signal, oom_mm))
         report_oom(&p, task);
     if (p.box->watch & WATCH_EVENTS)
-        report_exit(&p, status, task->group_leader);
+        report_exit(&p, status, task);
     return 0;
 }
 

@@ -50,20 +50,23 @@ enum {
 
 // Maps a uid of the host into the sandbox's user namespace. It ignores nested namespaces, in which a job could choose
 // the uid.
-static __always_inline __u32 exe_uid_inside(struct task_struct *task, __u32 uid)
+__noinline __u32 exe_uid_inside(__u32 uid)
 {
-    struct user_namespace *ns = task->cred->user_ns;
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct user_namespace *ns = BPF_CORE_READ(task, cred, user_ns);
     for (int i = 0; i < USERNS_LEVELS; i++) {
-        if (ns->level <= SANDBOX_USERNS_LEVEL)
+        if (BPF_CORE_READ(ns, level) <= SANDBOX_USERNS_LEVEL)
             break;
-        ns = ns->parent;
+        ns = BPF_CORE_READ(ns, parent);
     }
-    __u32 n = ns->uid_map.nr_extents;
+    struct uid_gid_extent extent[5];
+    __u32 n = BPF_CORE_READ(ns, uid_map.nr_extents);
+    if (bpf_core_read(extent, sizeof extent, &ns->uid_map.extent))
+        return ~0U;
 #pragma unroll
     for (__u32 i = 0; i < 5; i++) {
-        __u32 from = ns->uid_map.extent[i].lower_first;
-        if (i < n && n <= 5 && uid - from < ns->uid_map.extent[i].count)
-            return uid - from + ns->uid_map.extent[i].first;
+        if (i < n && n <= 5 && uid - extent[i].lower_first < extent[i].count)
+            return uid - extent[i].lower_first + extent[i].first;
     }
     return ~0U;
 }
@@ -72,27 +75,26 @@ static __always_inline __u32 exe_uid_inside(struct task_struct *task, __u32 uid)
 static __always_inline bool exe_key(struct task_struct *task, __u32 template,
                                     struct watch_exe_key *key)
 {
-    struct mm_struct *mm = task->mm;
-    struct file *file = mm ? mm->exe_file : 0;
+    struct file *file = BPF_CORE_READ(task, mm, exe_file);
     if (!file)
         return false;
-    struct inode *inode = file->f_inode;
-    key->inode = inode->i_ino;
-    key->size = (__u64)inode->i_size;
-    key->magic = inode->i_sb->s_magic;
+    struct inode *inode = BPF_CORE_READ(file, f_inode);
+    key->inode = BPF_CORE_READ(inode, i_ino);
+    key->size = (__u64)BPF_CORE_READ(inode, i_size);
+    key->magic = BPF_CORE_READ(inode, i_sb, s_magic);
     key->template = template;
-    key->owner = exe_uid_inside(task, inode->i_uid.val);
+    key->owner = exe_uid_inside(BPF_CORE_READ(inode, i_uid.val));
     return true;
 }
 
 // No link leads to the file, or not the link by which it was opened: it was deleted, or is a memfd.
 static __always_inline bool exe_nameless(struct task_struct *task)
 {
-    struct mm_struct *mm = task->mm;
-    struct file *file = mm ? mm->exe_file : 0;
+    struct file *file = BPF_CORE_READ(task, mm, exe_file);
     if (!file)
         return false;
-    return file->f_inode->i_nlink == 0 || !file->f_path.dentry->d_hash.pprev;
+    return BPF_CORE_READ(file, f_inode, i_nlink) == 0 ||
+           !BPF_CORE_READ(file, f_path.dentry, d_hash.pprev);
 }
 
 // A job can make files with its own uid only. Files of the sandbox's root, or of an unmapped owner, belong to the

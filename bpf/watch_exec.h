@@ -74,10 +74,9 @@ static __always_inline bool talks_to_a_socket(const __u64 file[3])
 
 static __always_inline void standard_files(struct task_struct *task, __u64 file[3])
 {
-    struct files_struct *files = task->files;
-    struct fdtable *table = files ? files->fdt : 0;
-    if (table && table->max_fds >= 3)
-        (void)bpf_probe_read_kernel(file, 3 * sizeof file[0], table->fd);
+    struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+    if (table && BPF_CORE_READ(table, max_fds) >= 3)
+        (void)bpf_probe_read_kernel(file, 3 * sizeof file[0], BPF_CORE_READ(table, fd));
 }
 
 // Facts about an exec.
@@ -118,10 +117,9 @@ static __noinline __u32 nameless_descriptors(struct task_struct *task)
 {
     __u32 zero = 0;
     struct files_scan scan = {.seen = bpf_map_lookup_elem(&files_scratch, &zero)};
-    struct files_struct *files = task->files;
-    struct fdtable *table = files ? files->fdt : 0;
-    if (!scan.seen || !table || table->max_fds < 32 ||
-        bpf_probe_read_kernel(scan.seen->file, sizeof scan.seen->file, table->fd))
+    struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+    if (!scan.seen || !table || BPF_CORE_READ(table, max_fds) < 32 ||
+        bpf_probe_read_kernel(scan.seen->file, sizeof scan.seen->file, BPF_CORE_READ(table, fd)))
         return 0;
     scan.seen->nameless = 0;
     bpf_loop(32, see_file, &scan, 0);
@@ -137,8 +135,8 @@ static __always_inline void show_process(struct watch_exec *body, struct task_st
     struct path_scratch *s = scratch_of_cpu();
     body->args_hash = hash_args(account, &size);
     body->args_n = size;
-    body->parent = (__u32)task->real_parent->tgid;
-    body->uid = exe_uid_inside(task, task->cred->uid.val);
+    body->parent = (__u32)BPF_CORE_READ(task, real_parent, tgid);
+    body->uid = exe_uid_inside(BPF_CORE_READ(task, cred, uid.val));
     body->cwd_n = 0;
     body->nameless = nameless_descriptors(task);
     body->zero = 0;

@@ -257,11 +257,10 @@ static __always_inline void named(struct pt_regs *regs, long result, __u32 what,
 // A file that is executed now: checks its name, and the program that runs (for a script, its interpreter).
 static __always_inline void look_at_exec(struct task_struct *task, const char *filename)
 {
-    struct mm_struct *mm = task->mm;
     struct named f = {.text = (__u64)filename,
                       .op = WATCH_FILE_EXEC,
                       .at = AT_FDCWD,
                       .in_kernel = true,
-                      .walked = mm ? (__u64)mm->exe_file : 0};
+                      .walked = (__u64)BPF_CORE_READ(task, mm, exe_file)};
     path_named(&f);
 }

@@ -9,6 +9,10 @@
 //   cells    hash: id of the cgroup directly below a sandbox -> account
 //   guesses  by the low bits of a thread's id: number of the account that counted it last, verified by the account's
 //            own id. The CPU reads it in parallel with the pointers to the cgroup, not after them
+//
+// Here and in the programs, pointers of the kernel are followed with BPF_CORE_READ. The verifier could do it by their types, but
+// it then compares names with all types of the kernel for each pointer on each path that it follows (btf_nested_type_is_trusted,
+// kernel/bpf/btf.c), which took half of the time to load the programs. What each system call passes (watch_sys_exit) is the exception.
 #pragma once
 
 #include "vmlinux_min.h"
@@ -71,14 +75,15 @@ static __always_inline void recent_put(__u64 cgroup, __u32 number)
 }
 
 // Finds the ids for a cgroup at the sandboxes' level or below. False: the cgroup is not in a sandbox.
-static __always_inline bool find_ids(struct cgroup *at, __u64 *sandbox, __u64 *cgroup)
+static __always_inline bool find_ids(struct cgroup *at, __u64 own, __u64 *sandbox, __u64 *cgroup)
 {
     if (sandbox_parent && ancestor_id(at, sandbox_level - 1) != sandbox_parent) {
-        recent_put(at->kn->id, OUTSIDE);
+        recent_put(own, OUTSIDE);
         return false;
     }
     *sandbox = ancestor_id(at, sandbox_level);
-    *cgroup = (__u32)at->level == sandbox_level ? *sandbox : ancestor_id(at, sandbox_level + 1);
+    *cgroup = (__u32)BPF_CORE_READ(at, level) == sandbox_level ? *sandbox
+                                                               : ancestor_id(at, sandbox_level + 1);
     return true;
 }
 
@@ -137,10 +142,11 @@ static __noinline int find_account(struct location *p)
 // False: the task is not in a sandbox.
 static __noinline int find(struct task_struct *task, struct location *p)
 {
-    struct cgroup *at = task->cgroups->dfl_cgrp;
-    if ((__u32)at->level < sandbox_level || recent_get(at->kn->id) == OUTSIDE)
+    struct cgroup *at = BPF_CORE_READ(task, cgroups, dfl_cgrp);
+    __u64 own = BPF_CORE_READ(at, kn, id);
+    if ((__u32)BPF_CORE_READ(at, level) < sandbox_level || recent_get(own) == OUTSIDE)
         return false;
-    if (!find_ids(at, &p->sandbox, &p->cgroup))
+    if (!find_ids(at, own, &p->sandbox, &p->cgroup))
         return false;
     p->account = 0;
     p->box = bpf_map_lookup_elem(&sandboxes, &p->sandbox);
@@ -148,7 +154,7 @@ static __noinline int find(struct task_struct *task, struct location *p)
         return false;
     find_account(p);
     if (p->account)
-        recent_put(at->kn->id, p->number);
+        recent_put(own, p->number);
     return true;
 }
 

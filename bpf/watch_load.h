@@ -154,7 +154,7 @@ __noinline int load_begins(__u32 own)
         bpf_map_delete_elem(&loading, &tgid);
         return 0;
     }
-    struct loading to = {.start_ns = task->group_leader->start_time,
+    struct loading to = {.start_ns = BPF_CORE_READ(task, group_leader, start_time),
                          .left = l.left,
                          .paths = l.paths && !own,
                          .program = l.program};
@@ -165,7 +165,7 @@ static __always_inline struct loading *loading_of(struct task_struct *task)
 {
     __u32 tgid = (__u32)task->tgid;
     struct loading *l = bpf_map_lookup_elem(&loading, &tgid);
-    return l && l->start_ns == task->group_leader->start_time ? l : 0;
+    return l && l->start_ns == BPF_CORE_READ(task, group_leader, start_time) ? l : 0;
 }
 
 static __always_inline void load_ends(void)
@@ -186,10 +186,10 @@ static __noinline int report_preload(__u64 file)
     return report_file(&f, s);
 }
 
-static __always_inline bool is_own_file(struct task_struct *task, __u64 file)
+static __always_inline bool is_own_file(__u64 file)
 {
     struct watch_exe_key key = {
-        .owner = exe_uid_inside(task, BPF_CORE_READ((struct file *)file, f_inode, i_uid.val))};
+        .owner = exe_uid_inside(BPF_CORE_READ((struct file *)file, f_inode, i_uid.val))};
     return exe_is_own(&key);
 }
 
@@ -207,7 +207,7 @@ static __noinline int mapped(struct pt_regs *regs, long result)
     if (inode == l->last_inode)
         return 0;
     l->last_inode = inode;
-    bool own = is_own_file(task, file);
+    bool own = is_own_file(file);
     if (l->program) {
         l->program = 0;
         l->paths = l->paths && !own;

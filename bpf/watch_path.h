@@ -384,12 +384,11 @@ static __always_inline bool above_hints(struct above *a)
 
 static __always_inline __u64 file_of(struct task_struct *task, __s32 fd)
 {
-    struct files_struct *files = task->files;
-    struct fdtable *table = files ? files->fdt : 0;
+    struct fdtable *table = BPF_CORE_READ(task, files, fdt);
     __u64 file = 0;
-    if (!table || fd < 0 || (__u32)fd >= table->max_fds ||
+    if (!table || fd < 0 || (__u32)fd >= BPF_CORE_READ(table, max_fds) ||
         bpf_probe_read_kernel(&file, sizeof file,
-                              (void *)((__u64)table->fd + (__u64)(__u32)fd * 8)))
+                              (void *)((__u64)BPF_CORE_READ(table, fd) + (__u64)(__u32)fd * 8)))
         return 0;
     return file;
 }
