@@ -24,11 +24,14 @@ def until(condition, what, seconds=30):
     """Waits for an event, not for time: looks until the condition holds, and gives its value. `what` names it when it does
     not come; a function gives the words then, to tell how things are. tests/harness/wait.h has the same for C."""
     end = time.monotonic() + scaled(seconds)
-    while not (value := condition()):
-        if time.monotonic() > end:
+    while True:
+        begun = time.monotonic()
+        if value := condition():
+            return value
+        now = time.monotonic()
+        if now > end:
             raise AssertionError(f"waited for {scaled(seconds)} s: {what() if callable(what) else what}")
-        time.sleep(0.01)
-    return value
+        time.sleep(min(max(0.01, 2 * (now - begun)), 0.3))  # a look that starts a program leaves most of the processor to the others
 
 
 def time_passes(why, seconds):
