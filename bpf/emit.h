@@ -167,19 +167,21 @@ static __always_inline void emit_lost(__u32 slot, __u32 class)
         __sync_fetch_and_add(n, 1);
 }
 
-// Takes one event from the sandbox's budget for this class. False: the budget is used up, or other CPUs changed it
-// four times in a row.
-static __always_inline bool emit_allowed(const struct bpf_sandbox *box, __u32 class)
+// The two functions below are not static: the verifier checks them once, not on each path of each program.
+
+// Takes one event from the sandbox's budget for this class. 0: the budget is used up, or other CPUs changed it four times
+// in a row.
+__noinline int emit_allowed(__u32 slot, __u32 generation, __u32 class)
 {
-    __u32 at = box->slot * EVENT_CLASSES + class;
+    __u32 at = slot * EVENT_CLASSES + class;
     __u32 key = class;
     struct budget *b = bpf_map_lookup_elem(&budgets, &at);
     struct budget_rate *rate = bpf_map_lookup_elem(&budget_rates, &key);
     if (!b || !rate || rate->per_second == 0)
         return false;
-    if (b->generation != box->generation) { // left by an earlier sandbox in this slot
+    if (b->generation != generation) { // left by an earlier sandbox in this slot
         b->due_ns = 0;
-        b->generation = box->generation;
+        b->generation = generation;
     }
     __u64 now = bpf_ktime_get_ns();
     __u64 interval = 1000000000ULL / rate->per_second;
@@ -202,19 +204,16 @@ static __always_inline bool emit_is_alert(__u32 class)
            class == CLASS_PROFILE || class == CLASS_NEW;
 }
 
-// True if the sandbox has not reported this event recently; marks it as reported.
-static __noinline int emit_is_first(const struct bpf_sandbox *box, __u64 what)
+// 1 if the sandbox has not reported this event recently; marks it as reported.
+__noinline int emit_is_first(__u32 slot, __u32 generation, __u64 what)
 {
-    if (!box)
-        return false;
-    __u32 slot = box->slot;
     __u64 now = bpf_ktime_get_ns();
     struct firsts *f = bpf_map_lookup_elem(&firsts, &slot);
     if (!f)
         return false;
-    if (f->generation != box->generation || now - f->since_ns > FIRSTS_NS) {
+    if (f->generation != generation || now - f->since_ns > FIRSTS_NS) {
         __builtin_memset(f->bits, 0, sizeof f->bits);
-        f->generation = box->generation;
+        f->generation = generation;
         f->since_ns = now;
     }
     __u64 hash = what * 0x9e3779b97f4a7c15ULL;
@@ -230,7 +229,7 @@ static __always_inline struct event *emit_reserve(const struct bpf_sandbox *box,
                                                   __u32 kind, __u32 class, __u32 size, bool first)
 {
     struct event *e = 0;
-    if (!first && !emit_allowed(box, class))
+    if (!first && !emit_allowed(box->slot, box->generation, class))
         ;
     else if (emit_is_alert(class))
         e = bpf_ringbuf_reserve(&alerts, sizeof *e + size, 0);

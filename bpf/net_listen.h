@@ -20,7 +20,8 @@ static __always_inline void report_listen(const struct bpf_sandbox *box, const s
     struct task_struct *task = (struct task_struct *)bpf_get_current_task();
     struct cgroup *at = BPF_CORE_READ(task, cgroups, dfl_cgrp);
     __u64 cgroup = ancestor_id(at, sandbox_level + 1);
-    bool first = emit_is_first(box, cgroup << 32 ^ (__u64)t->port << 8 ^ NET_HOOK_LISTEN);
+    bool first = emit_is_first(box->slot, box->generation,
+                               cgroup << 32 ^ (__u64)t->port << 8 ^ NET_HOOK_LISTEN);
     struct event *e =
         emit_reserve(box, cgroup, EVENT_LISTEN, CLASS_NETWORK, sizeof(struct net_event), first);
     if (!e)

@@ -43,7 +43,8 @@ static __always_inline void report_denied(const struct bpf_sandbox *box, const c
     if (n)
         __sync_fetch_and_add(&n->denied[NET_UNIX], 1);
     const __u64 *text = (const __u64 *)path;
-    bool first = emit_is_first(box, text[0] * 0x9e3779b97f4a7c15ULL ^ text[1]);
+    bool first =
+        emit_is_first(box->slot, box->generation, text[0] * 0x9e3779b97f4a7c15ULL ^ text[1]);
     struct event *e =
         emit_begin(box, cgroup, EVENT_DENIED, CLASS_DENIAL, sizeof(struct net_event), first);
     if (!e)

@@ -276,7 +276,7 @@ static __always_inline bool is_first_refusal(const struct bpf_sandbox *box, cons
     hash =
         hash * 0x9e3779b97f4a7c15ULL ^ ((__u64)t->port << 48 | (__u64)t->protocol << 40 |
                                         (__u64)hook << 32 | reason << 16 | type << 8 | t->family);
-    return emit_is_first(box, hash);
+    return emit_is_first(box->slot, box->generation, hash);
 }
 
 // Counts and reports a refusal by the current process.

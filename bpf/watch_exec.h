@@ -20,7 +20,7 @@ struct {
     __type(value, struct args);
 } args_scratch SEC(".maps");
 
-enum { HASH_STEP = 64 };
+enum { HASH_STEP = 16 };
 
 struct hashing {
     const struct args *args;
@@ -40,7 +40,7 @@ static long hash_bytes(__u32 step, struct hashing *h)
 }
 
 // Copies the arguments to the scratch buffer; *size: bytes of all of them.
-static __noinline __u64 hash_args(struct watch_account *account, __u32 *size)
+__noinline __u64 hash_args(struct watch_account *account, __u32 *size)
 {
     struct task_struct *task = bpf_get_current_task_btf();
     struct mm_struct *mm = task->mm;
@@ -113,8 +113,9 @@ static long see_file(__u32 i, struct files_scan *scan)
 }
 
 // Which descriptors of the new program are files without a name: it may have been started to run one of them.
-static __noinline __u32 nameless_descriptors(struct task_struct *task)
+__noinline __u32 nameless_descriptors(void)
 {
+    struct task_struct *task = bpf_get_current_task_btf();
     __u32 zero = 0;
     struct files_scan scan = {.seen = bpf_map_lookup_elem(&files_scratch, &zero)};
     struct fdtable *table = BPF_CORE_READ(task, files, fdt);
@@ -138,7 +139,7 @@ static __always_inline void show_process(struct watch_exec *body, struct task_st
     body->parent = (__u32)BPF_CORE_READ(task, real_parent, tgid);
     body->uid = exe_uid_inside(BPF_CORE_READ(task, cred, uid.val));
     body->cwd_n = 0;
-    body->nameless = nameless_descriptors(task);
+    body->nameless = nameless_descriptors();
     body->zero = 0;
     if (args)
         (void)bpf_probe_read_kernel(body->argv, sizeof body->argv, args->bytes);
@@ -157,7 +158,8 @@ static __always_inline void report_exec(const struct location *p, const struct e
 {
     bool alarm = f->memfd || f->socket;
     __u64 what = f->key.inode * 4 + (__u64)f->memfd * 2 + f->socket + f->key.size * FIRSTS_BITS;
-    bool first = (alarm || f->fresh) && emit_is_first(p->box, what ^ p->cgroup << 32);
+    bool first = (alarm || f->fresh) &&
+                 emit_is_first(p->box->slot, p->box->generation, what ^ p->cgroup << 32);
     struct event *e = emit_begin(p->box, p->cgroup, EVENT_EXEC,
                                  alarm      ? CLASS_ALARM
                                  : f->fresh ? CLASS_NEW

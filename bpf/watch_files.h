@@ -59,7 +59,8 @@ static __noinline int report_file(struct named *f, struct path_scratch *s)
         COUNT(p.account, preloads);
     else
         COUNT(p.account, opens_sensitive);
-    bool first = emit_is_first(p.box, p.cgroup ^ (__u64)f->rule << 40 ^ (__u64)f->op << 56);
+    bool first = emit_is_first(p.box->slot, p.box->generation,
+                               p.cgroup ^ (__u64)f->rule << 40 ^ (__u64)f->op << 56);
     struct event *e =
         emit_begin(p.box, p.cgroup, EVENT_OPEN, CLASS_FILE, sizeof(struct watch_open), first);
     if (!e)

@@ -170,7 +170,7 @@ static __noinline int report_terminal(struct terminal *t, __u64 other)
     if (!t || !find(bpf_get_current_task_btf(), &p))
         return 0;
     COUNT(p.account, socket_execs);
-    bool first = emit_is_first(p.box, other ^ p.cgroup << 32);
+    bool first = emit_is_first(p.box->slot, p.box->generation, other ^ p.cgroup << 32);
     struct event *e = emit_begin(p.box, p.cgroup, EVENT_TERMINAL, CLASS_ALARM,
                                  sizeof(struct watch_terminal), first);
     if (!e)
