@@ -111,49 +111,6 @@ def each_job_has_a_cgroup_of_its_own_and_the_sandbox_its_limits(b, c):
     until(lambda: not os.path.exists(v2), "its cgroup has gone")
 
 
-def cpu_share(b, box):
-    """100: all of the usual weight; 0: idle for the scheduler."""
-    _, where, _ = cgroups_of(b, box)
-    name, full = ("cpu.shares", 1024) if hybrid() else ("cpu.weight", 100)
-    with open(f"{where['cpu']}/cpu.idle", encoding="utf-8") as f:
-        if f.read() == "1\n":
-            return 0
-    with open(f"{where['cpu']}/{name}", encoding="utf-8") as f:
-        return round(int(f.read()) * 100 / full)
-
-
-def what_computes_all_the_time_is_idle_for_the_scheduler_until_it_rests(b, c):
-    for weight, while_it_computes in ((100, 0), (50, 0), (500, 10)):
-        box = c.unary(SANDBOX + "Create", {"limits": {"cpu_weight": weight}}).sandbox.id
-        check(cpu_share(b, box) == weight, "it begins with all of its weight")
-        job = c.start(box, "while :; do :; done")
-        until(lambda box=box, share=while_it_computes: cpu_share(b, box) == share, f"{weight}: it computes")
-        c.unary(PROCESS + "Signal", {"process_id": job.id, "signal": 9})
-        c.finish(job)
-        c.start(box, "sleep 60")
-        until(lambda box=box, share=weight: cpu_share(b, box) == share, f"{weight}: it rests")
-        c.unary(SANDBOX + "Delete", {"id": box})
-
-
-def a_tenant_that_computes_in_short_jobs_begins_the_next_with_a_small_share(b, c):
-    def begins_with():
-        box = c.unary(SANDBOX + "Create", {}).sandbox.id
-        share = cpu_share(b, box)
-        c.unary(SANDBOX + "Delete", {"id": box})
-        return share
-
-    burn = "exec python3 -c 'import time\nwhile time.process_time() < 0.2: pass'"
-    until(lambda: begins_with() == 100, "it has rested")
-
-    def burnt():
-        for job in [c.begin_run(burn) for _ in range(8)]:  # none of them computes for as long as it takes by itself
-            c.finish(job)
-        return begins_with() == 0
-
-    until(burnt, "it begins idle")
-    until(lambda: begins_with() == 100, "it has rested again")
-
-
 def an_idle_sandbox_gives_up_the_cgroup_that_waits_for_its_first_job(b, c):
     container = f"{v2_root()}{b.cgroup}"
 
@@ -219,8 +176,6 @@ def its_clock_began_with_the_broker(b, c):
 TESTS = [nothing_of_the_host_can_be_read_or_written, it_has_a_name_and_knows_no_other_host,
          places_to_write_are_private_and_empty, descriptors_are_stdin_stdout_and_stderr, everyday_programs_work,
          each_job_has_a_cgroup_of_its_own_and_the_sandbox_its_limits,
-         what_computes_all_the_time_is_idle_for_the_scheduler_until_it_rests,
-         a_tenant_that_computes_in_short_jobs_begins_the_next_with_a_small_share,
          an_idle_sandbox_gives_up_the_cgroup_that_waits_for_its_first_job, namespaces_and_ids_are_no_ones_but_its_own,
          its_clock_began_with_the_broker]
 

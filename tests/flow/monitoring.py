@@ -241,7 +241,8 @@ def what_arrives_is_what_the_broker_has_counted(b):
                 print(f"{sink}: {len(found)} events, {missing()} missing, {lost[sink]} lost", flush=True)
                 # What has all kinds has all numbers; cloudevents has two kinds. An event that was refused may have arrived before, in a
                 # request whose answer was lost.
-                refused = [json.loads(line)["metadata"]["uid"] for _, _, body in ocsf.refused for line in body.splitlines()] if sink == "ocsf-http" else []
+                refused = [json.loads(line)["metadata"]["uid"]
+                           for _, _, body in (ocsf.refused if sink == "ocsf-http" else []) for line in body.splitlines()]
                 check(len(refused) == lost[sink], f"{sink}: {len(refused)} were refused, {lost[sink]} are counted")
                 check(sink == "cloudevents" or holes == len(set(refused) - set(found)), f"{sink}: {holes} are missing of {refused}")
                 check(not gaps and sum(missing()) <= lost[sink], f"{sink}: {missing()} of {lost[sink]}, {gaps}")

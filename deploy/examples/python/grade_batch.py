@@ -116,7 +116,7 @@ def main() -> int:
     points: collections.Counter[str] = collections.Counter()
     ends: collections.Counter[str] = collections.Counter()
     begin = time.monotonic()
-    results = batch(jobs(snippets), limits=LIMITS, timeout=10, network="off")
+    results = batch(jobs(snippets), limits=LIMITS, timeout=60, network="off")
     for done in results:
         share, end = credit(done)
         points[done.key] += round(share * 100)
