@@ -101,7 +101,8 @@ static long hint_chunk(__u32 chunk, struct hint_scan *h)
     __u32 from = chunk * HINT_CHUNK;
     const char *text = &s->text[bounded(from, TEXT_MAX - HINT_CHUNK)];
     __u32 start = s->start;
-    const __u32 zero = unknown_zero; // else the verifier follows each start of a component on its own
+    const __u32 zero =
+        unknown_zero; // else the verifier follows each start of a component on its own
 #pragma unroll
     for (int i = 0; i < HINT_CHUNK; i++) {
         unsigned char c = (unsigned char)text[i];
