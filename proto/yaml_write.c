@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "utf8.h"
+
 struct writing {
     char *out;
     size_t room, n; // n: of the whole text
@@ -51,23 +53,36 @@ is_plain(const char *text)
     return true;
 }
 
+// Whether a character means itself between quotes: it is neither a line end for YAML (U+0085, U+2028, U+2029) nor one that must not
+// stand in a file (YAML 1.1, section 5.1).
+static bool
+is_shown(uint32_t c)
+{
+    return c >= 0x20 && !(c >= 0x7f && c < 0xa0) && c != 0x2028 && c != 0x2029 && c != 0xfeff &&
+           c != 0xfffe && c != 0xffff;
+}
+
 static void
 add_text(struct writing *w, const char *text)
 {
     char hex[8];
+    size_t n = 0;
     if (is_plain(text)) {
         add(w, text);
         return;
     }
     add(w, "\"");
-    for (const char *p = text; *p != '\0'; p++) {
+    for (const char *p = text; *p != '\0'; p += n) {
+        uint32_t c = 0xfffd; // of a byte that is none
+        n = utf8_decode(p, UTF8_MAX, &c);
+        n = n != 0 ? n : 1;
         if (*p == '"' || *p == '\\')
             add(w, "\\");
-        if ((unsigned char)*p >= 0x20 && *p != 0x7f) {
-            add_bytes(w, p, 1);
+        if (is_shown(c)) {
+            add_bytes(w, p, n);
             continue;
         }
-        (void)snprintf(hex, sizeof hex, "\\x%02x", (unsigned)(unsigned char)*p);
+        (void)snprintf(hex, sizeof hex, "\\u%04x", (unsigned)c);
         add(w, hex);
     }
     add(w, "\"");

@@ -120,6 +120,30 @@ count_failed(void *cookie, const struct policy_tested *t)
     *(int *)cookie += t->passed ? 100 : 1;
 }
 
+// Characters that YAML takes for line ends, for the beginning of a file, or for none, as a job may have in its arguments.
+static void
+texts_are_written_so_that_they_read_back(void **unused)
+{
+    static const char *const texts[] = {"a\xe2\x80\xa8 b",  "a\xe2\x80\xa9", "a\xc2\x85",
+                                        "a \xc2\x9f c",     "\xef\xbb\xbf",  "a\xef\xbf\xbe",
+                                        "a\xf0\x9f\x98\x80"};
+    (void)unused;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        char text[TEXT];
+        struct policy_layer_view v;
+        Stockade__V1__PolicyLayer l = STOCKADE__V1__POLICY_LAYER__INIT, *one = &l;
+        Stockade__V1__PolicyDocument d = STOCKADE__V1__POLICY_DOCUMENT__INIT;
+        l.name = "a";
+        l.reason = texts[i];
+        d.layers = &one;
+        d.n_layers = 1;
+        assert_true(yaml_write(&d.base, YAML_LINE, text, sizeof text) < sizeof text);
+        load(text);
+        (void)policy_layer_at(policy, 0, &v);
+        assert_string_equal(v.m->reason, texts[i]);
+    }
+}
+
 static void
 tests_of_rules_can_all_be_run(void **unused)
 {
@@ -296,6 +320,7 @@ main(void)
         cmocka_unit_test(a_template_of_a_configuration_has_a_layer_of_its_own),
         cmocka_unit_test(differences_are_named),
         cmocka_unit_test(what_is_written_reads_back_the_same),
+        cmocka_unit_test(texts_are_written_so_that_they_read_back),
         cmocka_unit_test(tests_of_rules_can_all_be_run),
         cmocka_unit_test(of_all_layers_the_strictest_counts),
         cmocka_unit_test(the_policy_of_a_request_counts_nothing),
