@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include "proto/arena.h"
 #include "proto/auto.h"
 #include "proto/target.h"
+#include "proto/utf8.h"
 #include "proto/yaml_write.h"
 #include "server/access/policy.h"
 
@@ -120,7 +122,7 @@ is_splittable(const char *const *args, size_t n)
     return strcmp(args[n - 1], "...") != 0;
 }
 
-// A control character cannot stand in a policy: any text may be in its place. So may what does not fit.
+// A control character cannot stand in a policy: any text may be in its place.
 static void
 put_char(char out[COMMAND_MAX + 1], size_t *used, char c)
 {
@@ -129,8 +131,6 @@ put_char(char out[COMMAND_MAX + 1], size_t *used, char c)
         return;
     if (*used < COMMAND_MAX)
         out[(*used)++] = (char)(plain ? c : '*');
-    else
-        out[COMMAND_MAX - 1] = '*';
 }
 
 static void
@@ -144,6 +144,8 @@ make_pattern(const char *const *args, size_t n, char out[COMMAND_MAX + 1])
             put_char(out, &used, *p);
     }
     out[used] = '\0';
+    if (used == COMMAND_MAX) // any text may be in place of what does not fit
+        (void)snprintf(out + utf8_cut(out, COMMAND_MAX - 1), 2, "*");
 }
 
 static int

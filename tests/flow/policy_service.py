@@ -184,6 +184,10 @@ def what_was_learnt_passes_and_nothing_else_does(b):
     python = "import socket; s = socket.socket(); s.settimeout(1); s.connect((\"192.0.2.9\", 443))"
     ended(stockade(b, "run", "--template", "wide", "--learn", learnt, "--", "echo", "a", "*b"), 0)
     ended(stockade(b, "run", "--template", "wide", "--learn", learnt, "--", "true"), 125, "File exists")
+    for begin in ("", "x"):  # a pattern is cut, but no character in it
+        long = f"{b.folder}/long{begin}.yaml"
+        ended(stockade(b, "run", "--template", "wide", "--learn", long, "--", "true", *[begin + "\u00e4" * 200 + "\u2028"] * 4), 0)
+        ended(policy(b, "check", long), 0, "1 layer")
     with open(learnt, encoding="utf-8") as f:
         text = f.read()
     check("# Learnt by stockade" in text and '"echo a *b"' in text and "otherwise" not in text, text)
