@@ -323,6 +323,8 @@ keep_end(struct stream *st, struct arena **arena, const Stockade__V1__CodeEnd *m
                                       .lost = m->lost,
                                       .bill = used.bill,
                                       .limit = used.limits_n > 0 ? &used.limits[0] : NULL};
+    if (!simulation_from(&end->simulation, *arena, m->simulation))
+        return invoke_too_large(e);
     stockade_free(st->end);
     st->end = end;
     *arena = NULL; // the end's now
@@ -364,6 +366,10 @@ code_request(Stockade__V1__RunCodeRequest *m, struct arena *a,
     int rc = request_limits(&m->limits, a, &o->limits, e);
     if (rc == 0)
         rc = request_network(&m->network, a, o->network, o->policy, e);
+    if (o->simulate != NULL)
+        m->mode = STOCKADE__V1__JOB_MODE__JOB_MODE_SIMULATE;
+    if (rc == 0 && o->simulate != NULL)
+        rc = request_simulate(&m->answers, &m->n_answers, a, o->simulate, e);
     return rc < 0 ? rc : env_from(&m->env, &m->n_env, a, o->env, o->env_n, e);
 }
 

@@ -91,6 +91,8 @@ keep_result(struct stream *st, struct arena **arena, const Stockade__V1__Process
         if (t == NULL || !outcome_from(t, *arena, from->transaction))
             return invoke_too_large(e);
     }
+    if (!simulation_from(&r->simulation, *arena, from->simulation))
+        return invoke_too_large(e);
     r->transaction = t;
     stockade_free(st->result);
     st->result = r;

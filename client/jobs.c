@@ -33,6 +33,10 @@ run_request(Stockade__V1__RunRequest *m, struct arena *a, const struct stockade_
                             o->labels_n, e);
     if (rc == 0)
         rc = request_mounts(&m->volumes, &m->n_volumes, a, o->mounts, o->mounts_n, e);
+    if (rc == 0 && o->simulate != NULL)
+        rc = request_simulate(&m->answers, &m->n_answers, a, o->simulate, e);
+    if (o->simulate != NULL)
+        m->mode = STOCKADE__V1__JOB_MODE__JOB_MODE_SIMULATE;
     m->count_syscalls = o->count_syscalls;
     if (o->template_name != NULL)
         m->template_ = o->template_name;
@@ -89,8 +93,11 @@ start(struct stockade *s, const struct stockade_start_options *given, const stru
         return invoke_too_large(error);
     if (request_options(&o, sizeof o, given, &e) < 0 ||
         request_command(&m.command, a, &o.command, &e) < 0 ||
-        request_limits(&m.limits, a, &o.limits, &e) < 0)
+        request_limits(&m.limits, a, &o.limits, &e) < 0 ||
+        (o.simulate != NULL && request_simulate(&m.answers, &m.n_answers, a, o.simulate, &e) < 0))
         return error_from_err(error, &e);
+    if (o.simulate != NULL)
+        m.mode = STOCKADE__V1__JOB_MODE__JOB_MODE_SIMULATE;
     m.count_syscalls = o.count_syscalls;
     m.foreground = o.foreground;
     m.transaction = (Stockade__V1__TransactionPolicy)o.transaction;

@@ -12,6 +12,7 @@ struct Stockade__V1__Command;
 struct Stockade__V1__VolumeMount;
 struct Stockade__V1__Limits;
 struct Stockade__V1__NetworkPolicy;
+struct Stockade__V1__SimulatedAnswer;
 
 enum { REQUEST_ARENA_BYTES = 4 * 1024 * 1024 };
 
@@ -43,6 +44,10 @@ int request_network(struct Stockade__V1__NetworkPolicy **out, struct arena *a,
 // Volumes to mount: *out is an array of *out_n messages.
 int request_mounts(struct Stockade__V1__VolumeMount ***out, size_t *out_n, struct arena *a,
                    const struct stockade_mount *from, size_t n, struct err *e);
+
+// What destinations say in a simulation: as above. (simulations.c)
+int request_simulate(struct Stockade__V1__SimulatedAnswer ***out, size_t *out_n, struct arena *a,
+                     const struct stockade_simulate *from, struct err *e);
 
 // A map<string, string>: *out is an array of n entries of `type`.
 int request_labels(void *out, size_t *out_n, const ProtobufCMessageDescriptor *type,

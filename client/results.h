@@ -18,6 +18,7 @@ struct Stockade__V1__Process;
 struct Stockade__V1__Record;
 struct Stockade__V1__Result;
 struct Stockade__V1__Sandbox;
+struct Stockade__V1__SimulationOutcome;
 struct Stockade__V1__TransactionOutcome;
 
 // Milliseconds since 1970; 0 if the time is missing or out of range.
@@ -43,6 +44,10 @@ bool process_from(struct stockade_process *to, struct arena *a,
 // (transactions.c)
 bool outcome_from(struct stockade_outcome_of_transaction *to, struct arena *a,
                   const struct Stockade__V1__TransactionOutcome *from);
+invoke_reader change_from; // of a Change, to a struct stockade_change
+// (simulations.c) *out is NULL without a message.
+bool simulation_from(const struct stockade_simulation **out, struct arena *a,
+                     const struct Stockade__V1__SimulationOutcome *m);
 // (records.c)
 bool record_from(struct stockade_record *to, struct arena *a,
                  const struct Stockade__V1__Record *from);

@@ -240,6 +240,8 @@ struct stockade_run_options {
     bool count_syscalls;                  // for the record
     const struct stockade_mount *mounts;
     size_t mounts_n; // at most 8
+    // NULL: the job has its effects (stockade_simulation.h)
+    const struct stockade_simulate *simulate;
 };
 #define STOCKADE_RUN_OPTIONS_INIT STOCKADE_INIT(stockade_run_options)
 
@@ -254,6 +256,8 @@ struct stockade_start_options {
     // Time limits that are not set come from the template. False: the process lives as long as its sandbox.
     bool foreground;
     uint32_t transaction; // enum stockade_transaction_policy
+    // with `foreground`, and not with `transaction` or `detach`. NULL: the process has its effects (stockade_simulation.h)
+    const struct stockade_simulate *simulate;
 };
 #define STOCKADE_START_OPTIONS_INIT STOCKADE_INIT(stockade_start_options)
 
@@ -340,6 +344,8 @@ struct stockade_result {
     const struct stockade_record *record; // the kernel's record; NULL: the broker sent none
     // of stockade_start() with `transaction` (stockade_transactions.h); otherwise NULL
     const struct stockade_outcome_of_transaction *transaction;
+    // of a job that was simulated (stockade_simulation.h); otherwise NULL
+    const struct stockade_simulation *simulation;
 };
 
 enum stockade_state {
@@ -583,6 +589,7 @@ STOCKADE_API int stockade_call(struct stockade *s, const struct stockade_request
 
 #include "stockade_anomalies.h"    // findings and profiles
 #include "stockade_snapshots.h"    // states of the files of a sandbox
+#include "stockade_simulation.h"   // what a job would change and send
 #include "stockade_templates.h"    // kinds of sandboxes
 #include "stockade_transactions.h" // changes of files together, or not at all
 #include "stockade_volumes.h"      // folders that outlive sandboxes

@@ -58,6 +58,8 @@ struct stockade_code_options {
     const struct stockade_pair *env;
     size_t env_n;
     const struct stockade_call_options *call;
+    // NULL: the cell has its effects (stockade_simulation.h)
+    const struct stockade_simulate *simulate;
 };
 #define STOCKADE_CODE_OPTIONS_INIT STOCKADE_INIT(stockade_code_options)
 
@@ -97,7 +99,8 @@ struct stockade_code_end {
     const char *reason;       // or ""
     bool lost;                // the variables are lost
     struct stockade_bill bill;
-    const struct stockade_limit_hit *limit; // that ended the interpreter; NULL: none
+    const struct stockade_limit_hit *limit;       // that ended the interpreter; NULL: none
+    const struct stockade_simulation *simulation; // of a cell that was simulated; otherwise NULL
 };
 
 // Runs a cell and waits for its end. Code that fails is not a failure of the call: see the end. h and out may be NULL.

@@ -46,7 +46,7 @@ side_from(struct stockade_changed_file *to, struct arena *a, const Stockade__V1_
     return path_from(&to->target, a, &m->target);
 }
 
-static bool
+bool
 change_from(void *to, struct arena *a, const ProtobufCMessage *from)
 {
     const Stockade__V1__Change *m = (const Stockade__V1__Change *)from;

@@ -11,6 +11,7 @@
 
 #include "bill.h"
 #include "json.h"
+#include "simulations.h"
 #include "text.h"
 
 enum {
@@ -363,6 +364,8 @@ cell_put_json(struct cell *c, const struct stockade_code_end *end)
     (void)json_object_set_new(o, "limit",
                               end->limit != NULL ? json_string(end->limit->name) : json_null());
     (void)json_object_set(o, "bill", json_object_get(of_job, "bill"));
+    if (end->simulation != NULL)
+        rc |= json_object_set_new(o, "simulation", simulation_json(end->simulation));
     json_decref(of_job);
     if (rc != 0) {
         json_decref(o);

@@ -8,6 +8,7 @@
 #include "bill.h"
 #include "commands.h"
 #include "feed.h"
+#include "simulations.h"
 
 enum { CODE_BYTES_MAX = 1024 * 1024 };
 
@@ -68,6 +69,8 @@ run(struct cell *cell, const struct stockade_code_options *co)
                    ? cli_fail_sandbox(cell->s, cell->command, cell->options->sandbox, &e)
                    : cli_fail(cell->command, "", &e);
     int code = cell_judge(cell, end);
+    if (!cell->capturing && end->simulation != NULL)
+        simulation_report(cell->command, end->simulation);
     if (cell->capturing && cell_put_json(cell, end) != EXIT_OK)
         code = EXIT_OURS;
     if (cell->options->bill)
@@ -84,9 +87,13 @@ run_text(const struct command *c, const struct options *o, const char *text, con
     struct stockade_code_options co = STOCKADE_CODE_OPTIONS_INIT;
     struct stockade_policy policy;
     char sandbox[65] = "";
-    cell.s = cli_open(c, o, &code);
-    if (cell.s == NULL)
-        return code;
+    struct simulating simulating = {0};
+    const int bad = simulating_read(&simulating, c, o);
+    cell.s = bad == EXIT_OK ? cli_open(c, o, &code) : NULL;
+    if (cell.s == NULL) {
+        simulating_free(&simulating);
+        return bad != EXIT_OK ? bad : code;
+    }
     feed_block_signals();
     cell_begin(&cell, o->pictures);
     co.code = text;
@@ -100,6 +107,7 @@ run_text(const struct command *c, const struct options *o, const char *text, con
     co.env_n = o->env_n;
     if (options_policy(o, &policy))
         co.policy = &policy;
+    co.simulate = simulating_options(&simulating, o);
     bool found = o->sandbox == NULL || cli_find_sandbox(cell.s, c, o->sandbox, sandbox, &code);
     if (o->sandbox != NULL)
         co.sandbox = sandbox;
@@ -107,6 +115,7 @@ run_text(const struct command *c, const struct options *o, const char *text, con
         code = run(&cell, &co);
     stockade_close(cell.s);
     cell_free(&cell);
+    simulating_free(&simulating);
     return code;
 }
 

@@ -50,6 +50,9 @@ const char run_details[] =
     "Only --output limits the output: when the reader is slow, the job waits.\n\n"
     "-o json prints one object at the end with outcome, exit_code, bill, stdout and stderr (at most "
     "64 MiB each).\n\n"
+    "--simulate prints on stderr what the job would have changed (+ added, ~ changed, - removed), sent (>) and been refused (!). Nothing "
+    "leaves the sandbox, and when the command ends nothing of it is left. A connection that the policy allows gets the --answer for its "
+    "destination, or is reset.\n\n"
     "Example: stockade run --memory 256M --bill -- python3 -c 'print(6 * 7)'";
 
 const char batch_details[] =
@@ -70,7 +73,8 @@ const char exec_details[] =
     "process keeps running when this command is killed; 'stockade logs -f PROCESS' shows its "
     "output.\n\n"
     "A job that stays (-d, -i, -t) runs as long as its sandbox: it has no --timeout, --cpu-time or "
-    "--output limit unless they are set here or were set when the sandbox was created.";
+    "--output limit unless they are set here or were set when the sandbox was created.\n\n"
+    "With --simulate the process runs in a fork of the sandbox, which stays as it is; 'stockade help run' says what is printed.";
 
 const char update_details[] =
     "Use 'stockade network' to change the network policy. Limits cannot be changed.\n\n"

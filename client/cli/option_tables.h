@@ -19,8 +19,8 @@ extern const struct option_row job_limit_options[], sandbox_limit_options[], net
 
 // options_files.c
 extern const struct option_row copy_options[], files_options[], snapshot_options[],
-    transaction_options[], fork_options[], checkpoint_options[], template_options[],
-    volume_options[];
+    transaction_options[], simulate_options[], fork_options[], checkpoint_options[],
+    template_options[], volume_options[];
 
 // options_watch.c
 extern const struct option_row logs_options[], inspect_options[], anomalies_options[],

@@ -166,6 +166,20 @@ read_label(struct reading *r, const struct option_row *row, const char *value)
     return rc;
 }
 
+// DESTINATION=FILE
+static int
+read_answer(struct reading *r, const struct option_row *row, const char *value)
+{
+    (void)row;
+    const char *equals = strchr(value, '=');
+    if (equals == NULL || equals[1] == '\0' || r->o->answers_n == OPTIONS_ANSWERS_MAX)
+        return -EINVAL;
+    int rc = split_pair(r, value, equals, &r->o->answers[r->o->answers_n]);
+    if (rc == 0)
+        r->o->answers_n++;
+    return rc;
+}
+
 // NAME:PATH, NAME:PATH:ro
 static int
 read_volume(struct reading *r, const struct option_row *row, const char *value)
@@ -329,6 +343,8 @@ static const struct kind_row {
     [OPTION_RESET] = {read_choice, "one of sandbox, files"},
     [OPTION_FORM] = {read_choice, "one of stk, e2b"},
     [OPTION_TRANSACTION] = {read_choice, "one of ask, on-success"},
+    [OPTION_ANSWER] = {read_answer,
+                       "DESTINATION=FILE, such as example.com:80=reply.txt (at most 16)"},
     [OPTION_TOOL] = {read_tool, "a program and patterns, such as 'git clone *'"},
     [OPTION_SEVERITY] = {read_choice, "one of info, notice, warning, critical"},
     [OPTION_ALLOW] =

@@ -13,6 +13,7 @@
 
 enum {
     OPTIONS_MOUNTS_MAX = 8,
+    OPTIONS_ANSWERS_MAX = 16,
     OPTIONS_PAIRS_MAX = 256,
     OPTIONS_LABELS_MAX = 32,
     OPTIONS_TOOLS_MAX = 32,
@@ -50,7 +51,11 @@ struct options {
     size_t labels_n;
     struct stockade_mount mounts[OPTIONS_MOUNTS_MAX];
     size_t mounts_n;
-    char *owned[2 * OPTIONS_PAIRS_MAX + 2 * OPTIONS_MOUNTS_MAX]; // parts split off a word
+    bool simulate;
+    struct stockade_pair answers[OPTIONS_ANSWERS_MAX]; // destination and file
+    size_t answers_n;
+    char *owned[2 * OPTIONS_PAIRS_MAX + 2 * OPTIONS_MOUNTS_MAX +
+                OPTIONS_ANSWERS_MAX]; // parts split off a word
     size_t owned_n;
     const char *code, *language, *context, *pictures; // code, repl
     uint64_t ttl_ms;
@@ -102,6 +107,7 @@ enum option_kind {
     OPTION_RESET,
     OPTION_FORM,
     OPTION_TRANSACTION,
+    OPTION_ANSWER,
     OPTION_TOOL,
     OPTION_SEVERITY,
     OPTION_ALLOW,

@@ -114,6 +114,16 @@ const struct option_row batch_options[] = {
     {0},
 };
 
+const struct option_row simulate_options[] = {
+    {"simulate", 0, OPTION_FLAG, AT(simulate), NULL,
+     "run it in a fork with nothing leaving, then print what would have changed, been sent and been refused",
+     NULL},
+    {"answer", 0, OPTION_ANSWER, AT(answers), "DESTINATION=FILE",
+     "with --simulate: a destination answers with what the file holds, at most 2 KiB (repeatable)",
+     NULL},
+    {0},
+};
+
 static const char *const policies[] = {"ask", "on-success", NULL};
 
 const struct option_row exec_options[] = {

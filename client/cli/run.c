@@ -16,6 +16,7 @@
 #include "feed.h"
 #include "json.h"
 #include "policies.h"
+#include "simulations.h"
 #include "sink.h"
 #include "text.h"
 #include "transactions.h"
@@ -40,6 +41,7 @@ struct job {
     bool input_open;     // more input follows
     char narrowed[4097]; // text of --policy
     struct stockade_pair pair;
+    struct simulating simulating;
 };
 
 // ---- events while it runs
@@ -187,6 +189,8 @@ put_json(struct job *j, const struct stockade_result *r)
     rc |= json_object_set_new(o, "output_missing_bytes", json_integer(missing));
     if (r->transaction != NULL)
         rc |= json_object_set_new(o, "transaction", transaction_json(r->transaction));
+    if (r->simulation != NULL)
+        rc |= json_object_set_new(o, "simulation", simulation_json(r->simulation));
     if (rc != 0) {
         json_decref(o);
         o = NULL;
@@ -333,6 +337,8 @@ run_with_feed(struct job *j, call_fn *call)
         code = EXIT_SIGNAL + end.signal;
     if (!o->json && r->transaction != NULL)
         transaction_report(r->transaction);
+    if (!o->json && r->simulation != NULL)
+        simulation_report(j->command, r->simulation);
     if (!o->json)
         report(j, r);
     else if ((put = put_json(j, r)) != EXIT_OK)
@@ -358,9 +364,12 @@ run_job(const struct command *c, const struct options *o, const char *const *arg
     if (o->interactive && o->terminal && !o->no_stdin && !o->detach && !isatty(STDIN_FILENO))
         return cli_usage(c, "-it needs a terminal, but stdin is not a terminal",
                          "omit -t to send stdin unchanged; omit -i to give the job a terminal");
-    j.s = cli_open(c, o, &code);
-    if (j.s == NULL)
-        return code;
+    const int bad = simulating_read(&j.simulating, c, o);
+    j.s = bad == EXIT_OK ? cli_open(c, o, &code) : NULL;
+    if (j.s == NULL) {
+        simulating_free(&j.simulating);
+        return bad != EXIT_OK ? bad : code;
+    }
     feed_block_signals();
     if (c->operand == OPERAND_SANDBOX && !cli_find_sandbox(j.s, c, o->args[0], j.target, &code))
         ; // the failure was reported
@@ -373,6 +382,7 @@ run_job(const struct command *c, const struct options *o, const char *const *arg
     }
     stockade_close(j.s);
     sink_free(&j.sink);
+    simulating_free(&j.simulating);
     free(j.input);
     return code;
 }
@@ -420,6 +430,7 @@ call_run(struct job *j, const struct stockade_handlers *h, const struct stockade
     ro.mounts = o->mounts;
     ro.mounts_n = o->mounts_n;
     ro.count_syscalls = o->syscalls;
+    ro.simulate = simulating_options(&j->simulating, o);
     fill_command(&ro.command, j, j->args);
     struct stockade_call_options call;
     if (!narrow(j, &call, e))
@@ -447,7 +458,8 @@ call_start(struct job *j, const struct stockade_handlers *h, const struct stocka
     so.transaction = o->transaction == NULL     ? STOCKADE_TRANSACTION_NONE
                      : o->transaction[0] == 'a' ? STOCKADE_TRANSACTION_ASK
                                                 : STOCKADE_TRANSACTION_ON_SUCCESS;
-    so.foreground = !o->detach && !o->terminal && !o->interactive;
+    so.simulate = simulating_options(&j->simulating, o);
+    so.foreground = o->simulate || (!o->detach && !o->terminal && !o->interactive);
     fill_command(&so.command, j, j->args);
     struct stockade_call_options call;
     if (!narrow(j, &call, e))
@@ -468,6 +480,11 @@ cli_exec(const struct command *c, const struct options *o)
         return cli_usage(
             c, why, "options come before the sandbox; a command that starts with '-' needs --");
     }
+    if (o->simulate && (o->detach || o->transaction != NULL))
+        return cli_usage(c,
+                         o->detach ? "-d and --simulate exclude each other"
+                                   : "--transaction and --simulate exclude each other",
+                         "a simulation ends with the command, and changes nothing");
     if (o->detach && o->learn_file != NULL)
         return cli_usage(
             c, "-d and --learn exclude each other",

@@ -265,8 +265,8 @@ def flags(folder):
     if INSTALLED:
         return subprocess.run(["pkg-config", "--cflags", "--libs", "stockade"], capture_output=True, check=True,
                               text=True).stdout.split(), os.environ.get("CC", "cc"), {}
-    for name in ("stockade.h", "stockade_anomalies.h", "stockade_code.h", "stockade_poll.h", "stockade_snapshots.h", "stockade_templates.h",
-                 "stockade_telemetry.h", "stockade_transactions.h", "stockade_volumes.h"):
+    for name in ("stockade.h", "stockade_anomalies.h", "stockade_code.h", "stockade_poll.h", "stockade_simulation.h",
+                 "stockade_snapshots.h", "stockade_templates.h", "stockade_telemetry.h", "stockade_transactions.h", "stockade_volumes.h"):
         shutil.copy(os.path.join(os.environ["STOCKADE_SOURCE"], "client", name), folder)
     for name in ("libstockade.so", "libstockade.so.0"):
         shutil.copy(os.path.join(BUILD, "client", name), folder)

@@ -5,6 +5,7 @@
 import atexit
 import functools
 import os
+import re
 import shutil
 import tempfile
 
@@ -283,6 +284,38 @@ def lists_are_bounded_and_totals_count_all(b, c):
     check(out.more and 20 < len(out.changes) <= 100, f"{len(out.changes)}")
 
 
+# ---- the command
+
+
+def the_command_says_what_it_would_do(b, c):
+    reply = f"{b.folder}/reply"
+    with open(reply, "wb") as f:
+        f.write(b"HTTP/1.0 200 OK\r\n\r\n")
+    for words, why in ((("run", "--answer", f"a.test:80={reply}", "--", "true"), b"--simulate"),
+                       (("run", "--simulate", "--answer", "a.test:80=/none", "--", "true"), b"/none"),
+                       (("run", "--simulate", "--answer", "a.test:80", "--", "true"), b"--answer"),
+                       (("exec", "--simulate", "-d", "box", "true"), b"exclude"),
+                       (("exec", "--simulate", "--transaction", "ask", "box", "true"), b"exclude")):
+        r = b.cli(*words)
+        check(r.returncode in (2, 125) and why in r.stderr, f"{words}: {r.returncode} {r.stderr}")
+    connect_to = f"import socket; s = socket.create_connection(('{PUBLIC}', 80)); s.sendall(b'GET /'); print(s.recv(99).decode())"
+    r = b.cli("run", "--simulate", "--allow", f"{PUBLIC}:80", "--answer", f"{PUBLIC}:80={reply}", "--", "python3", "-c",
+              f"open('f', 'w').write('x'); {connect_to}")
+    check(r.returncode == 0 and b"200 OK" in r.stdout, f"{r.returncode} {r.stdout} {r.stderr}")
+    lines = r.stderr.decode().splitlines()
+    check(any(re.match(r"\+ 06[0-9]{2} 1 +/home/agent/f$", line) for line in lines), f"{lines}")
+    check(f"> tcp  {PUBLIC}:80" in r.stderr.decode() and "GET /" in r.stderr.decode(), f"{lines}")
+    check(lines[-1] == "stockade run: simulated: nothing of this has happened", f"{lines}")
+    r = b.cli("run", "--simulate", "--", "git", "push")
+    check(r.returncode == 77 and b"base/no-push" in r.stderr and b"not executed" in r.stderr, f"{r.returncode} {r.stderr}")
+    box = new(c, name="agent")
+    code, found = b.json("exec", "--simulate", "agent", "sh", "-c", "echo x > f; exit 7")
+    check(code == 7 and [ch["path"] for ch in found["simulation"]["changes"]] == ["/home/agent/f"], f"{code} {found}")
+    code, found = b.json("code", "--simulate", "--sandbox", "agent", "-c", "open('g', 'w').write('y')")
+    check(code == 0 and found["simulation"]["executed"] and found["simulation"]["changes"][0]["kind"] == "ADDED", f"{code} {found}")
+    check(sh(c, box, "ls") == "", "nothing of it")
+
+
 # ---- nothing is left
 
 
@@ -375,7 +408,7 @@ TESTS = [what_cannot_be_simulated_is_refused, what_a_policy_refuses_is_said_and_
          jobs_of_the_sandbox_go_on_meanwhile, a_cell_gets_a_new_context_in_a_fork, volumes_are_read_only,
          nothing_leaves_and_what_would_is_listed, answers_of_the_request_are_what_destinations_say,
          a_change_of_the_policy_does_not_make_it_real, lists_are_bounded_and_totals_count_all,
-         a_killed_client_leaves_nothing, one_that_is_deleted_ends_with_its_call, it_belongs_to_its_caller, fifty_leave_nothing]
+         the_command_says_what_it_would_do, a_killed_client_leaves_nothing, one_that_is_deleted_ends_with_its_call, it_belongs_to_its_caller, fifty_leave_nothing]
 
 if __name__ == "__main__":
     folder = tempfile.mkdtemp(prefix="stockade-policy-")
