@@ -115,6 +115,8 @@ def what_cannot_be_simulated_is_refused(b, c):
     no(c, lambda: simulate(c, "true", answers=[{"destination": "a.test:80", "reply": b"x" * 2049}]), INVALID, "reply")
     no(c, lambda: simulate(c, "true", answers=[{"destination": "a.test:80"}] * 17), INVALID, "answers")
     no(c, lambda: simulate(c, "true", "nobox"), NOT_FOUND)
+    key = c.stream("Run", {"command": c.shell("sleep 9"), "mode": SIMULATE}, metadata={"idempotency-key": "k"})
+    no(c, lambda: c.finish(key), INVALID, "idempotency-key")
     context = c.unary(CODE + "CreateContext", {"sandbox_id": box}).context.id
     no(c, lambda: run(c, "1", context_id=context, mode=SIMULATE), PRECONDITION, "LIVE_STATE")
     no(c, lambda: run(c, "1", sandbox_id=box, transaction=1, mode=SIMULATE), INVALID, "transaction")

@@ -67,7 +67,22 @@ GROUPS = (
             "Checkpoint",
         ),
     ),
-    ("What comes back", ("Result", "Outcome", "LimitHit", "Bill", "Figure", "Source", "Scope")),
+    (
+        "What comes back",
+        (
+            "Result",
+            "Outcome",
+            "LimitHit",
+            "Bill",
+            "Figure",
+            "Source",
+            "Scope",
+            "Simulation",
+            "SimulatedConnection",
+            "SimulatedRefusal",
+            "Simulate",
+        ),
+    ),
     ("What may be used", ("Limits", "Network")),
     (
         "What there is",

@@ -88,6 +88,12 @@ from stockade.requests import (
 )
 from stockade.result import Bill, Figure, LimitHit, Outcome, Result, Scope, Source
 from stockade.sandbox import Sandbox
+from stockade.simulating import (
+    Simulate,
+    SimulatedConnection,
+    SimulatedRefusal,
+    Simulation,
+)
 from stockade.stubs import Schema, Stub
 from stockade.telemetry import EventStream
 from stockade.tls import TLS
@@ -177,6 +183,10 @@ __all__ = [
     "Seconds",
     "SigningKey",
     "SigningKeys",
+    "Simulate",
+    "SimulatedConnection",
+    "SimulatedRefusal",
+    "Simulation",
     "Size",
     "SleepInfo",
     "SnapshotInfo",

@@ -130,8 +130,10 @@ class Box:
         foreground: bool = False,
     ) -> J:
         """Start a job once, whatever happens to the connection."""
-        key = secrets.token_hex(16)
         collector.args = tuple(request.command.args)
+        if request.mode:  # it ends with its call, so there is nothing to find again
+            return await self._start_once(job, request, collector, "")
+        key = secrets.token_hex(16)
         try:
             return await self._start_once(job, request, collector, key)
         except ResourceExhausted as e:

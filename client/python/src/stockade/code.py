@@ -14,6 +14,7 @@ from stockade.errors import NotFound, ProtocolError
 from stockade.limits import Seconds, lifetime_ms
 from stockade.live import fork_context, make_checkpoint, restore_context
 from stockade.result import Bill, LimitHit
+from stockade.simulating import Simulation, simulation
 from stockade.v1 import code_service_pb2, process_service_pb2
 
 if TYPE_CHECKING:
@@ -164,6 +165,8 @@ class Execution:
     context_id: str = ""
     #: The sandbox of the context.
     sandbox_id: str = ""
+    #: Of a cell with ``simulate``: what it would have changed and sent.
+    simulation: Optional[Simulation] = None
 
     @property
     def ok(self) -> bool:
@@ -298,6 +301,7 @@ class Collector:
             limit_hit=hit,
             context_id=self._begin.context_id,
             sandbox_id=self._begin.sandbox_id,
+            simulation=simulation(end.simulation) if end.HasField("simulation") else None,
         )
 
 

@@ -16,6 +16,7 @@ from stockade.code import (
     execute,
     fresh_request,
 )
+from stockade.simulating import Simulate, set_simulate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,6 +82,7 @@ def run_code(
     on_stdout: Optional[TextCallback] = None,
     on_stderr: Optional[TextCallback] = None,
     on_result: Optional[Callable[[CodeResult], object]] = None,
+    simulate: Simulate = False,
     client: Optional[Client] = None,
 ) -> Execution:
     """Run a cell of code in a fresh sandbox, which is destroyed afterwards.
@@ -92,6 +94,8 @@ def run_code(
     ``network``    a ``Network``, or ``"none"`` or ``"open"``; None: the template's
     ``env``        variables to add to the template's environment
     ``on_stdout``  called with text as it is written; ``on_stderr``, ``on_result`` likewise
+    ``simulate``   True or a mapping: nothing leaves the sandbox, as in ``run``
+                   (``Execution.simulation``)
     ``client``     None: the shared client for ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``
 
     Code that fails raises nothing here: see ``Execution.error``.
@@ -108,5 +112,6 @@ def run_code(
         network=network,
         env=env,
     )
+    set_simulate(request, simulate)
     collector = Collector(on_stdout, on_stderr, on_result)
     return now(execute(chosen(client), request, collector))

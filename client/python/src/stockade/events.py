@@ -11,6 +11,7 @@ from stockade.changing import outcome
 from stockade.errors import ProtocolError
 from stockade.limits import Size, named, size_bytes
 from stockade.result import Result
+from stockade.simulating import simulation
 from stockade.v1 import process_service_pb2
 
 #: Bytes of stdout and of stderr that a ``Result`` keeps when the caller says nothing else.
@@ -179,6 +180,8 @@ class Collector:
         )
         if exited.HasField("transaction"):
             self.result = replace(self.result, transaction=outcome(exited.transaction))
+        if exited.HasField("simulation"):
+            self.result = replace(self.result, simulation=simulation(exited.simulation))
 
     def finish(self) -> Result:
         """Return the result once the stream has ended. ``ProtocolError`` when there was none."""

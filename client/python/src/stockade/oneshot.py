@@ -12,6 +12,7 @@ from stockade.client import Client, chosen
 from stockade.events import KEEP_BYTES, Collector, LineCallback
 from stockade.process import Process
 from stockade.requests import Data, Feed, Stdin
+from stockade.simulating import Simulate, set_simulate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,6 +84,7 @@ def run(
     on_stderr: Optional[LineCallback] = None,
     keep: Size = KEEP_BYTES,
     check: bool = False,
+    simulate: Simulate = False,
     deadline: Optional[Seconds] = None,
     client: Optional[Client] = None,
 ) -> Result:
@@ -105,6 +107,9 @@ def run(
     ``keep``       maximum size of stdout and of stderr in the result, in bytes or ``"1M"``; the
                    rest is only counted
     ``check``      raise ``JobError`` if the exit code is not 0 or output was cut
+    ``simulate``   True: nothing leaves the sandbox, and ``Result.simulation`` says what the job
+                   would have changed and sent; a mapping: and these destinations answer with these
+                   bytes, ``{"example.com:80": b"..."}``
     ``deadline``   seconds for the whole call, including the queue; ``DeadlineExceeded`` after that,
                    without a result
     ``client``     None: the shared client for ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``
@@ -133,6 +138,7 @@ def run(
         metadata=metadata,
         volumes=volumes,
     )
+    set_simulate(request, simulate)
     collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
     process = now(one_shot(chosen(client), Process, request, collector, deadline))
     return now(process._to_end(feed, check=check))

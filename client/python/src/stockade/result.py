@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stockade.changing import TransactionOutcome
+    from stockade.simulating import Simulation
     from stockade.v1 import record_pb2
 
 
@@ -269,6 +270,8 @@ class Result:
     sandbox_id: str = ""
     #: Of a job with ``transaction``: what it changed, and what became of that.
     transaction: Optional[TransactionOutcome] = None
+    #: Of a job with ``simulate``: what it would have changed and sent.
+    simulation: Optional[Simulation] = None
 
     @property
     def stdout(self) -> str:

@@ -34,6 +34,7 @@ from stockade.requests import (
     Stdin,
     TemplateInfo,
 )
+from stockade.simulating import Simulate, set_simulate
 from stockade.transaction import Transaction
 from stockade.tunnel import ForwardError, listen
 from stockade.v1 import sandbox_service_pb2
@@ -175,6 +176,7 @@ class Sandbox(Box):
         keep: Size = KEEP_BYTES,
         check: bool = False,
         transaction: Optional[TransactionPolicy] = None,
+        simulate: Simulate = False,
     ) -> Result:
         """Run a command and wait for its end.
 
@@ -195,6 +197,9 @@ class Sandbox(Box):
         ``transaction``
                        write to a transaction: ``"ask"`` leaves it open, ``"on-success"`` commits it
                        after exit code 0 and discards it otherwise (``Result.transaction``)
+        ``simulate``   True: run it in a fork of the sandbox that leaves nothing
+                       (``Result.simulation``); a mapping: and these destinations answer with
+                       these bytes, ``{"example.com:80": b"..."}``
 
         If an exception interrupts the wait (Ctrl-C, or one in a callback), the command is killed.
         Raises ``NotFound`` if the sandbox does not exist any more, ``FailedPrecondition`` if it is
@@ -211,6 +216,7 @@ class Sandbox(Box):
         )
         request = requests.start_request(self.id, command, limits, timeout, foreground=True)
         request.transaction = policy_number(transaction)
+        set_simulate(request, simulate)
         collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
         process = now(self._start(Process, request, collector, foreground=True))
         return now(process._to_end(feed, check=check))
@@ -300,6 +306,7 @@ class Sandbox(Box):
         on_stdout: Optional[TextCallback] = None,
         on_stderr: Optional[TextCallback] = None,
         on_result: Optional[Callable[[CodeResult], object]] = None,
+        simulate: Simulate = False,
     ) -> Execution:
         """Run a cell of code and wait for its end. Variables stay for the next cell.
 
@@ -309,6 +316,8 @@ class Sandbox(Box):
         ``on_stdout``  called with text as it is written
         ``on_stderr``  the same for stderr
         ``on_result``  called with each result as it is complete
+        ``simulate``   True or a mapping: run it in a new context of a fork that leaves nothing, as
+                       in ``run`` (``Execution.simulation``); not with ``context``
 
         Code that fails raises nothing here: see ``Execution.error``. If an exception interrupts the
         wait, the cell is interrupted.
@@ -316,6 +325,7 @@ class Sandbox(Box):
         request = sandbox_request(
             self.id, code, language=language, context=context, timeout=timeout
         )
+        set_simulate(request, simulate)
         collector = CodeCollector(on_stdout, on_stderr, on_result)
         return now(execute(self._client, request, collector))
 

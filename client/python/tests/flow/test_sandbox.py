@@ -115,6 +115,32 @@ def test_files_roll_back_to_a_snapshot(sandbox: Sandbox) -> None:
         sandbox.restore("before")
 
 
+def test_a_simulated_job_says_what_it_would_do_and_leaves_nothing(
+    sandbox: Sandbox, client: Client
+) -> None:
+    sandbox.run("sh", "-c", "echo a > A", check=True)
+    done = sandbox.run("sh", "-c", "rm A; echo n > N; exit 3", simulate=True)
+    assert (done.exit_code, sandbox.run("ls").stdout) == (3, "A\n")
+    found = done.simulation
+    assert found is not None
+    assert [(c.kind, c.path) for c in found.changes] == [
+        ("removed", "/home/agent/A"),
+        ("added", "/home/agent/N"),
+    ]
+    assert (found.executed, found.more, found.unknown, found.sent) == (True, False, "", ())
+    cell = sandbox.run_code("open('g', 'w').write('y')", simulate=True)
+    assert cell.simulation is not None
+    assert [c.path for c in cell.simulation.changes] == ["/home/agent/g"]
+    alone = stockade.run("touch", "x", simulate={"example.com:80": b"hi"}, client=client)
+    assert alone.simulation is not None
+    assert [c.path for c in alone.simulation.changes] == ["/home/agent/x"]
+    assert sandbox.run("true").simulation is None
+    with pytest.raises(TypeError, match="simulate"):
+        sandbox.run("true", simulate="yes")  # type: ignore[arg-type]
+    with pytest.raises(stockade.FailedPrecondition):
+        sandbox.run_code("1", context=sandbox.create_context(), simulate=True)
+
+
 def test_a_transaction_brings_all_its_changes_or_none(sandbox: Sandbox) -> None:
     def sh(box: Sandbox, line: str) -> str:
         return box.run("sh", "-c", line, check=True).stdout

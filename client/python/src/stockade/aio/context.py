@@ -15,6 +15,7 @@ from stockade.code import (
     execute,
     fresh_request,
 )
+from stockade.simulating import Simulate, set_simulate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,6 +81,7 @@ async def run_code(
     on_stdout: Optional[TextCallback] = None,
     on_stderr: Optional[TextCallback] = None,
     on_result: Optional[Callable[[CodeResult], object]] = None,
+    simulate: Simulate = False,
     client: Optional[Client] = None,
 ) -> Execution:
     """Run a cell of code in a fresh sandbox, which is destroyed afterwards.
@@ -91,6 +93,8 @@ async def run_code(
     ``network``    a ``Network``, or ``"none"`` or ``"open"``; None: the template's
     ``env``        variables to add to the template's environment
     ``on_stdout``  called with text as it is written; ``on_stderr``, ``on_result`` likewise
+    ``simulate``   True or a mapping: nothing leaves the sandbox, as in ``run``
+                   (``Execution.simulation``)
     ``client``     None: the shared client for ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``
 
     Code that fails raises nothing here: see ``Execution.error``.
@@ -107,5 +111,6 @@ async def run_code(
         network=network,
         env=env,
     )
+    set_simulate(request, simulate)
     collector = Collector(on_stdout, on_stderr, on_result)
     return await execute(chosen(client), request, collector)

@@ -11,6 +11,7 @@ from stockade.aio.process import Process
 from stockade.boxes import one_shot
 from stockade.events import KEEP_BYTES, Collector, LineCallback
 from stockade.requests import AsyncStdin, Data, Feed
+from stockade.simulating import Simulate, set_simulate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,6 +83,7 @@ async def run(
     on_stderr: Optional[LineCallback] = None,
     keep: Size = KEEP_BYTES,
     check: bool = False,
+    simulate: Simulate = False,
     deadline: Optional[Seconds] = None,
     client: Optional[Client] = None,
 ) -> Result:
@@ -113,6 +115,7 @@ async def run(
         metadata=metadata,
         volumes=volumes,
     )
+    set_simulate(request, simulate)
     collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
     process = await one_shot(chosen(client), Process, request, collector, deadline)
     return await process._to_end(feed, check=check)

@@ -34,6 +34,7 @@ from stockade.requests import (
     SnapshotInfo,
     TemplateInfo,
 )
+from stockade.simulating import Simulate, set_simulate
 from stockade.tunnel import ForwardError, listen
 from stockade.v1 import sandbox_service_pb2
 
@@ -174,6 +175,7 @@ class Sandbox(Box):
         keep: Size = KEEP_BYTES,
         check: bool = False,
         transaction: Optional[TransactionPolicy] = None,
+        simulate: Simulate = False,
     ) -> Result:
         """Run a command and wait for its end. See ``stockade.Sandbox.run``.
 
@@ -191,6 +193,7 @@ class Sandbox(Box):
         )
         request = requests.start_request(self.id, command, limits, timeout, foreground=True)
         request.transaction = policy_number(transaction)
+        set_simulate(request, simulate)
         collector = Collector(on_stdout=on_stdout, on_stderr=on_stderr, keep=keep)
         process = await self._start(Process, request, collector, foreground=True)
         return await process._to_end(feed, check=check)
@@ -281,6 +284,7 @@ class Sandbox(Box):
         on_stdout: Optional[TextCallback] = None,
         on_stderr: Optional[TextCallback] = None,
         on_result: Optional[Callable[[CodeResult], object]] = None,
+        simulate: Simulate = False,
     ) -> Execution:
         """Run a cell of code and wait for its end. Variables stay for the next cell.
 
@@ -290,6 +294,8 @@ class Sandbox(Box):
         ``on_stdout``  called with text as it is written
         ``on_stderr``  the same for stderr
         ``on_result``  called with each result as it is complete
+        ``simulate``   True or a mapping: run it in a new context of a fork that leaves nothing, as
+                       in ``run`` (``Execution.simulation``); not with ``context``
 
         Code that fails raises nothing here: see ``Execution.error``. If an exception interrupts the
         wait, the cell is interrupted.
@@ -297,6 +303,7 @@ class Sandbox(Box):
         request = sandbox_request(
             self.id, code, language=language, context=context, timeout=timeout
         )
+        set_simulate(request, simulate)
         collector = CodeCollector(on_stdout, on_stderr, on_result)
         return await execute(self._client, request, collector)
 
