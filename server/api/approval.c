@@ -21,6 +21,15 @@ unwait(void *op)
     approval_unwait(op);
 }
 
+// A request has variables and input, which may be secrets: they are for its tenant, and for who answers. Accounts that only read what
+// belongs to all tenants see the rest.
+static bool
+may_see_request(const struct call *c, const struct approval *a)
+{
+    const struct principal *who = call_principal(c);
+    return principal_has(who, SCOPE_APPROVAL_ANSWER) || approval_is_visible(a, who, who->tenant);
+}
+
 // All responses but that of List have one field.
 static void
 reply(struct call *c, const ProtobufCMessageDescriptor *answer, const struct approval *a)
@@ -33,7 +42,7 @@ reply(struct call *c, const ProtobufCMessageDescriptor *answer, const struct app
                    "they are filled in the same way");
     struct arena *auto_arena arena = arena_new(CONVERT_ARENA_MAX);
     answer->message_init((ProtobufCMessage *)&response);
-    response.approval = arena != NULL ? approval_message(a, true, arena) : NULL;
+    response.approval = arena != NULL ? approval_message(a, may_see_request(c, a), arena) : NULL;
     if (response.approval == NULL)
         convert_no_memory(c);
     else

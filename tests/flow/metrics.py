@@ -15,6 +15,7 @@ from slowness import SLOWNESS, scaled
 from runner import check, run_cases, until
 
 METRICS = "/stockade.v1.MetricsService/Get"
+APPROVAL = "/stockade.v1.ApprovalService/"
 COUNTER, GAUGE, HISTOGRAM = 1, 2, 3
 DENIED_PERMISSION, INVALID = 7, 3
 
@@ -49,11 +50,8 @@ def only_root_may_read_them(b, c):
     refused = b.stranger("metrics")
     check(refused.returncode == 77 and b"metrics.read" in refused.stderr and refused.stdout == b"", str(refused))
     check(b"stockade.v1" not in refused.stderr and refused.stderr.startswith(b"stockade metrics: uid:"), refused.stderr)
-    os.seteuid(54321)  # what SO_PEERCRED says is decided when it connects
-    try:
+    with sp.as_user(54321):
         stranger = connect(b)
-    finally:
-        os.seteuid(0)
     failed = stranger.fails(METRICS, {})
     check(failed.code == DENIED_PERMISSION and failed.reason == "SCOPE_MISSING", str(failed))
     stranger.close()
@@ -166,11 +164,8 @@ def processes_have_memory_and_descriptors(b, c):
 
 def the_reader_reads_what_belongs_to_all_and_does_nothing(b, c):
     """metrics.reader is nobody."""
-    os.seteuid(65534)
-    try:
+    with sp.as_user(65534):
         reader = connect(b)
-    finally:
-        os.seteuid(0)
     check(Numbers(reader)["jobs_ended_total"] > 0, "it reads metrics")
     call = reader.begin("/stockade.v1.TelemetryService/Subscribe", {"tenant": "*", "kept_only": True, "from_sequence": 1}, credit=1000)
     check(reader.recv(call).kind == sp.DATA, "it reads events of all tenants")
@@ -178,6 +173,13 @@ def the_reader_reads_what_belongs_to_all_and_does_nothing(b, c):
                             (PROCESS + "List", {}), ("/stockade.v1.SandboxService/List", {})):
         failed = reader.fails(method, request)
         check(failed.code == DENIED_PERMISSION and failed.reason == "SCOPE_MISSING", f"{method}: {failed}")
+    secret = sp.message("stockade.v1.RunRequest")(command={"args": ["deploy"], "env": [{"name": "KEY", "value": "hunter2"}]})
+    asked = c.unary(APPROVAL + "Create", {"method": "ProcessService/Run", "request": secret.SerializeToString()}).approval
+    check(b"hunter2" in c.unary(APPROVAL + "Get", {"id": asked.id}).approval.request, "its own tenant reads the request")
+    seen = reader.unary(APPROVAL + "Get", {"id": asked.id}).approval
+    check((seen.subject, seen.request, seen.request_bytes) == ("deploy", b"", asked.request_bytes), f"the reader does not: {seen}")
+    check(reader.fails(APPROVAL + "Deny", {"id": asked.id}).code == DENIED_PERMISSION, "nor does it answer")
+    c.unary(APPROVAL + "Cancel", {"id": asked.id})
     reader.close()
 
 
