@@ -192,6 +192,14 @@ struct net_counters {
     __u32 zero;
     __u64 failures; // failed helpers: a map was full, or an address could not be rewritten
     __u64 listens;  // EVENT_LISTEN events, including lost ones
+    // The kernel as a witness of the relay's reports, without DNS (server/network/witness.h). Payload that is sent again
+    // counts once: a position in the stream counts when it is passed for the first time.
+    __u64 tcp_sent;         // payload that the sandbox's sockets sent
+    __u64 tcp_acknowledged; // of that, what the kernel acknowledged at the relay's end
+    __u64 tcp_received;     // payload that arrived
+    __u64 udp_sent, udp_received;
+    __u32 connections; // TCP connections that the relay's listener accepted
+    __u32 resets;      // RST packets of them, in either direction
 };
 
 // Body of EVENT_DENIED, EVENT_CONNECT and EVENT_LISTEN (emit.h).

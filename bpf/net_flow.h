@@ -35,7 +35,11 @@ struct net_socket {
     __u32 zero;
     __u8 held;
     __u8 counted; // TCP, from SYN_SENT on: sockops reports its end
-    __u8 zeros[6];
+    __u8 begun;   // TCP, from the first SYN ACK on
+    __u8 zeros[5];
+    // TCP: the sequence numbers behind the last payload that was sent, acknowledged and received
+    __u32 sent, acknowledged, received;
+    __u32 zero2;
 };
 struct {
     __uint(type, BPF_MAP_TYPE_SK_STORAGE);

@@ -12,25 +12,35 @@ struct packet {
     __u32 payload;
     bool plain; // a complete TCP or UDP header directly after an IP header without options
     bool reset;
-    bool bare;  // TCP: only an acknowledgement
-    bool opens; // TCP: the first packet of a connection
+    bool bare;                    // TCP: only an acknowledgement
+    bool opens;                   // TCP: the first packet of a connection
+    bool takes;                   // TCP: the answer to it
+    __u32 sequence, acknowledged; // TCP
 };
+
+static __always_inline __u32 big_endian(const __u8 *bytes)
+{
+    return (__u32)bytes[0] << 24 | (__u32)bytes[1] << 16 | (__u32)bytes[2] << 8 | bytes[3];
+}
 
 static __always_inline void read_ports(struct __sk_buff *skb, __u32 at, bool out, struct packet *p)
 {
     __be16 ports[2];
-    __u8 h[2]; // the header's length, flags
+    __u8 h[10]; // TCP: sequence number, acknowledgement, the header's length, flags
     if (bpf_skb_load_bytes(skb, at, ports, sizeof ports) < 0)
         return;
     p->peer.port = bpf_ntohs(out ? ports[1] : ports[0]);
     p->plain = p->peer.protocol == IPPROTO_UDP;
     __u32 headers = at + UDP_HEADER;
-    if (p->peer.protocol == IPPROTO_TCP && bpf_skb_load_bytes(skb, at + 12, h, sizeof h) == 0) {
+    if (p->peer.protocol == IPPROTO_TCP && bpf_skb_load_bytes(skb, at + 4, h, sizeof h) == 0) {
         p->plain = true;
-        p->reset = (h[1] & 4) != 0;
-        p->opens = (h[1] & 0x12) == 2; // SYN without ACK
-        headers = at + (h[0] >> 4) * 4;
-        p->bare = h[1] == 0x10 && skb->len == headers;
+        p->sequence = big_endian(h);
+        p->acknowledged = big_endian(h + 4);
+        p->reset = (h[9] & 4) != 0;
+        p->opens = (h[9] & 0x12) == 2; // SYN without ACK
+        p->takes = (h[9] & 0x12) == 0x12;
+        headers = at + (h[8] >> 4) * 4;
+        p->bare = h[9] == 0x10 && skb->len == headers;
     }
     p->payload = skb->len > headers ? skb->len - headers : 0;
 }
@@ -69,6 +79,65 @@ static __always_inline bool over_quota(const struct bpf_sandbox *box, const stru
     return most != 0 && len != 0 && n->out_bytes + len > most + most / 4 + QUOTA_SLACK;
 }
 
+// Adds how far `to` is beyond *at, which it becomes. Another CPU may have a packet of the same socket.
+static __always_inline void advance(__u32 *at, __u32 to, __u64 *sum, struct net_counters *n)
+{
+    for (int i = 0; i < 4; i++) {
+        __u32 before = *(volatile __u32 *)at;
+        __s32 more = (__s32)(to - before);
+        if (more <= 0)
+            return;
+        if (__sync_val_compare_and_swap(at, before, to) == before) {
+            __sync_fetch_and_add(sum, (__u64)(__u32)more);
+            return;
+        }
+    }
+    __sync_fetch_and_add(&n->failures, 1);
+}
+
+// Counts the payload of a packet that passes. A SYN begins the numbers, also when it is repeated.
+static __always_inline void witness_tcp(struct net_socket *s, struct net_counters *n,
+                                        const struct packet *p, bool out)
+{
+    if (p->reset)
+        __sync_fetch_and_add(&n->resets, 1);
+    if (out && p->opens) {
+        s->sent = p->sequence + 1;
+        s->acknowledged = p->sequence + 1;
+        s->begun = 0;
+    } else if (!out && p->takes && !s->begun) {
+        s->received = p->sequence + 1;
+        s->begun = 1;
+        __sync_fetch_and_add(&n->connections, 1);
+    } else if (out && p->payload) {
+        advance(&s->sent, p->sequence + p->payload, &n->tcp_sent, n);
+    } else if (!out && s->begun) {
+        // a FIN has a number as well, but is no payload
+        __u32 sent = *(volatile __u32 *)&s->sent;
+        __u32 to = (__s32)(p->acknowledged - sent) > 0 ? sent : p->acknowledged;
+        advance(&s->acknowledged, to, &n->tcp_acknowledged, n);
+        if (p->payload)
+            advance(&s->received, p->sequence + p->payload, &n->tcp_received, n);
+    }
+}
+
+static __always_inline void witness(struct __sk_buff *skb, struct net_counters *n,
+                                    const struct packet *p, bool out)
+{
+    if (p->peer.protocol == IPPROTO_UDP) {
+        __sync_fetch_and_add(out ? &n->udp_sent : &n->udp_received, p->payload);
+        return;
+    }
+    struct bpf_sock *sk = skb->sk;
+    if (sk)
+        sk = bpf_sk_fullsock(sk);
+    struct net_socket *s = sk ? bpf_sk_storage_get(&net_sockets, sk, 0, 0) : 0;
+    if (s)
+        witness_tcp(s, n, p, out);
+    else if (p->payload)
+        __sync_fetch_and_add(&n->failures, 1);
+}
+
 static __always_inline int packet_verdict(struct __sk_buff *skb, const struct bpf_sandbox *box,
                                           struct net_counters *n, const struct packet *p, bool out)
 {
@@ -91,8 +160,11 @@ static __always_inline int packet_verdict(struct __sk_buff *skb, const struct bp
     // (RFC 5961, 3.2), because earlier packets were dropped here.
     if (reason != NET_REASON_NONE && !(out ? p->bare : p->reset))
         return reason;
-    if (f)
+    if (f) {
         flow_used(f);
+        if (f->port != NET_DNS_PORT)
+            witness(skb, n, p, out);
+    }
     __sync_fetch_and_add(out ? &n->out_bytes : &n->in_bytes, payload);
     __sync_fetch_and_add(out ? &n->out_packets : &n->in_packets, packets);
     return NET_REASON_NONE;

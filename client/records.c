@@ -24,6 +24,35 @@ network_from(const Stockade__V1__NetworkUse *m)
     };
 }
 
+static struct stockade_witnesses
+witnesses_from(const Stockade__V1__TrafficWitnesses *m)
+{
+    static const Stockade__V1__KernelTraffic no_kernel = STOCKADE__V1__KERNEL_TRAFFIC__INIT;
+    static const Stockade__V1__RelayTraffic no_relay = STOCKADE__V1__RELAY_TRAFFIC__INIT;
+    const Stockade__V1__KernelTraffic *k = m->kernel != NULL ? m->kernel : &no_kernel;
+    const Stockade__V1__RelayTraffic *r = m->relay != NULL ? m->relay : &no_relay;
+    return (struct stockade_witnesses){
+        .agreement = (uint32_t)m->agreement,
+        .reason = m->reason,
+        .kernel = {.connections = k->connections,
+                   .resets = k->resets,
+                   .tcp_sent_bytes = k->tcp_sent_bytes,
+                   .tcp_acknowledged_bytes = k->tcp_acknowledged_bytes,
+                   .tcp_received_bytes = k->tcp_received_bytes,
+                   .udp_sent_bytes = k->udp_sent_bytes,
+                   .udp_received_bytes = k->udp_received_bytes},
+        .relay = {.connections = r->connections,
+                  .reported = r->reported,
+                  .tcp_out_bytes = r->tcp_out_bytes,
+                  .tcp_left_bytes = r->tcp_left_bytes,
+                  .tcp_in_bytes = r->tcp_in_bytes,
+                  .tcp_unsent_bytes = r->tcp_unsent_bytes,
+                  .udp_out_bytes = r->udp_out_bytes,
+                  .udp_dropped_bytes = r->udp_dropped_bytes,
+                  .udp_in_bytes = r->udp_in_bytes},
+    };
+}
+
 static bool
 count_from(void *to, struct arena *a, const ProtobufCMessage *from)
 {
@@ -140,6 +169,13 @@ record_from(struct stockade_record *to, struct arena *a, const Stockade__V1__Rec
             return false;
         *n = network_from(from->network);
         to->network = n;
+    }
+    if (from->witnesses != NULL) {
+        struct stockade_witnesses *w = arena_alloc(a, sizeof *w);
+        if (w == NULL)
+            return false;
+        *w = witnesses_from(from->witnesses);
+        to->witnesses = w;
     }
     return lists_from(to, a, from) && completeness_from(to, a, from->completeness);
 }

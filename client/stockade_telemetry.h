@@ -13,6 +13,28 @@ struct stockade_network_use {
     bool shared; // the counters cover the whole sandbox
 };
 
+enum stockade_agreement {
+    STOCKADE_AGREEMENT_YES = 1,
+    STOCKADE_AGREEMENT_NO = 2,
+    STOCKADE_AGREEMENT_UNKNOWN = 3,
+};
+
+// A sandbox's traffic until the end of the job, without DNS, as the kernel counted it and as the relay reported it.
+struct stockade_witnesses {
+    uint32_t agreement; // enum stockade_agreement
+    const char *reason; // why they do not agree, or why that is unknown; or ""
+    struct {
+        uint64_t connections, resets;
+        uint64_t tcp_sent_bytes, tcp_acknowledged_bytes, tcp_received_bytes;
+        uint64_t udp_sent_bytes, udp_received_bytes;
+    } kernel;
+    struct {
+        uint64_t connections, reported;
+        uint64_t tcp_out_bytes, tcp_left_bytes, tcp_in_bytes, tcp_unsent_bytes;
+        uint64_t udp_out_bytes, udp_dropped_bytes, udp_in_bytes;
+    } relay;
+};
+
 struct stockade_count {
     const char *name;
     uint64_t count;
@@ -62,6 +84,8 @@ struct stockade_record {
     const char *const *missing;
     size_t lost_n, hooks_n, missing_n;
     const void *message; // for stockade_json()
+    // NULL: the traffic had no way out, or the job runs
+    const struct stockade_witnesses *witnesses;
 };
 
 // Returns an event, a finding or a record as JSON; `message` is the member of its struct. All have the same form: names of

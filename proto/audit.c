@@ -216,7 +216,8 @@ audit_checkpoint_check(const Stockade__V1__AuditCheckpoint *c, const uint8_t key
         return r;
     *tree = (const Stockade__V1__AuditTree *)m;
     if ((*tree)->root.len != AUDIT_HASH || (*tree)->before.len != AUDIT_HASH ||
-        (*tree)->count == 0 || (*tree)->first > UINT64_MAX - (*tree)->count)
+        ((*tree)->next_key.len != 0 && (*tree)->next_key.len != AUDIT_KEY) || (*tree)->count == 0 ||
+        (*tree)->first > UINT64_MAX - (*tree)->count)
         return fail(e, ERR_INVALID_ARGUMENT, "AUDIT_FORM", "it is no checkpoint");
     return 0;
 }
@@ -266,4 +267,36 @@ audit_key_read(const char *text, uint8_t key[AUDIT_KEY])
     text += strncmp(text, AUDIT_KEY_PREFIX, prefix) == 0 ? prefix : 0;
     return sodium_hex2bin(key, AUDIT_KEY, text, strcspn(text, space), NULL, &n, &end) == 0 &&
            n == AUDIT_KEY && end[strspn(end, space)] == '\0';
+}
+
+uint32_t
+audit_keys_read(const char *text, uint8_t (*keys)[AUDIT_KEY])
+{
+    uint32_t n = 0;
+    while (text[strspn(text, " \t\r\n")] != '\0') {
+        char line[96] = "";
+        const size_t length = strcspn(text, "\n");
+        if (length >= sizeof line || n == AUDIT_KEYS_MAX)
+            return 0;
+        memcpy(line, text, length);
+        text += length + (text[length] != '\0');
+        if (line[strspn(line, " \t\r")] == '\0')
+            continue;
+        if (!audit_key_read(line, keys[n]))
+            return 0;
+        n++;
+    }
+    return n;
+}
+
+size_t
+audit_keys_write(const uint8_t (*keys)[AUDIT_KEY], uint32_t n, char out[AUDIT_KEYS_TEXT])
+{
+    char hex[2 * AUDIT_KEY + 1];
+    size_t at = 0;
+    out[0] = '\0';
+    for (uint32_t i = 0; i < n && i < AUDIT_KEYS_MAX; i++)
+        at += (size_t)snprintf(out + at, AUDIT_KEYS_TEXT - at, "%s%s\n", AUDIT_KEY_PREFIX,
+                               sodium_bin2hex(hex, sizeof hex, keys[i], AUDIT_KEY));
+    return at;
 }

@@ -30,6 +30,8 @@ enum {
     AUDIT_PREFIX_MAX = 11 + 34,  // sequence and previous, packed
     AUDIT_ARENA = 1024 * 1024,   // of one record
     AUDIT_PROOF_MAX = 96 * 1024, // a packed AuditProof
+    AUDIT_KEYS_MAX = 64,         // public keys of one log that are known
+    AUDIT_KEYS_TEXT = AUDIT_KEYS_MAX * 96,
 };
 
 // ---- frames
@@ -95,3 +97,8 @@ int audit_proof_check(const Stockade__V1__AuditProof *p, const uint8_t key[AUDIT
 
 // The text of a public key: the prefix and 64 hex digits, or the digits alone; white space around it is skipped.
 bool audit_key_read(const char *text, uint8_t key[AUDIT_KEY]);
+
+// The keys of a log, oldest first, one a line. Returns their number; 0: a line is no key, or there are too many.
+uint32_t audit_keys_read(const char *text, uint8_t (*keys)[AUDIT_KEY]);
+// The text of n keys; returns its length.
+size_t audit_keys_write(const uint8_t (*keys)[AUDIT_KEY], uint32_t n, char out[AUDIT_KEYS_TEXT]);

@@ -22,7 +22,9 @@ struct torn {
 };
 
 struct audit_verify {
-    uint8_t key[AUDIT_KEY];
+    uint8_t keys[AUDIT_KEYS_MAX]
+                [AUDIT_KEY]; // that may have signed; one, from the first checkpoint on
+    uint32_t keys_n;
     audit_problem_fn *problem;
     void *cookie;
     struct audit_verified out;
@@ -61,8 +63,8 @@ report(struct audit_verify *v, enum audit_problem_kind kind, uint64_t sequence, 
 }
 
 int
-audit_verify_new(const uint8_t key[AUDIT_KEY], audit_problem_fn *problem, void *cookie,
-                 struct audit_verify **out, struct err *e)
+audit_verify_new(const uint8_t (*keys)[AUDIT_KEY], uint32_t keys_n, audit_problem_fn *problem,
+                 void *cookie, struct audit_verify **out, struct err *e)
 {
     struct audit_verify *v = calloc(1, sizeof *v);
     if (v != NULL)
@@ -71,7 +73,8 @@ audit_verify_new(const uint8_t key[AUDIT_KEY], audit_problem_fn *problem, void *
         audit_verify_free(v);
         return err_sys(e, ENOMEM, "check the audit log");
     }
-    memcpy(v->key, key, AUDIT_KEY);
+    v->keys_n = keys_n < AUDIT_KEYS_MAX ? keys_n : AUDIT_KEYS_MAX;
+    memcpy(v->keys, keys, v->keys_n * sizeof v->keys[0]);
     v->problem = problem;
     v->cookie = cookie;
     v->file = "";
@@ -172,18 +175,39 @@ compare_tree(struct audit_verify *v, uint64_t sequence, const Stockade__V1__Audi
                t->first, t->first + t->count - 1, sequence);
 }
 
+// The key that may have signed it.
+static const uint8_t *
+key_of(const struct audit_verify *v, const Stockade__V1__AuditCheckpoint *c)
+{
+    for (uint32_t i = 0; i < v->keys_n; i++)
+        if (c->key_id.len == AUDIT_KEY_ID && memcmp(c->key_id.data, v->keys[i], AUDIT_KEY_ID) == 0)
+            return v->keys[i];
+    return v->keys[0];
+}
+
+static void
+follow_key(struct audit_verify *v, const uint8_t *key, const Stockade__V1__AuditTree *t)
+{
+    const bool changes = t->next_key.len == AUDIT_KEY;
+    memmove(v->keys[0], changes ? t->next_key.data : key, AUDIT_KEY);
+    v->keys_n = 1;
+    v->out.rekeyed += changes;
+}
+
 static void
 check_checkpoint(struct audit_verify *v, const Stockade__V1__AuditRecord *m)
 {
     struct err e;
     const Stockade__V1__AuditTree *tree = NULL;
     v->out.checkpoints++;
-    if (audit_checkpoint_check(m->checkpoint, v->key, v->arena, &tree, &e) < 0) {
+    const uint8_t *key = key_of(v, m->checkpoint);
+    if (audit_checkpoint_check(m->checkpoint, key, v->arena, &tree, &e) < 0) {
         report(v, strcmp(e.reason, "AUDIT_KEY") == 0 ? AUDIT_FOREIGN : AUDIT_CHANGED, m->sequence,
                "checkpoint %" PRIu64 ": %s", m->sequence, e.text);
     } else {
         compare_tree(v, m->sequence, tree);
         v->out.signed_s = tree->time != NULL ? tree->time->seconds : 0;
+        follow_key(v, key, tree);
     }
     v->leaves_n = 0;
     v->broken = false;
@@ -296,5 +320,6 @@ audit_verify_end(struct audit_verify *v)
 {
     settle_torn(v, NULL);
     v->out.not_signed = v->leaves_n;
+    memcpy(v->out.key, v->keys[0], AUDIT_KEY);
     return v->out;
 }

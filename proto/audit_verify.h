@@ -40,12 +40,15 @@ struct audit_verified {
     uint64_t not_covered;
     uint32_t starts, kills; // starts, and those before which the broker had not stopped
     uint8_t head[AUDIT_HASH];
-    int64_t signed_s; // time of the last checkpoint; 0: none
+    int64_t signed_s;       // time of the last checkpoint; 0: none
+    uint32_t rekeyed;       // changes of the key
+    uint8_t key[AUDIT_KEY]; // that signs what follows
 };
 
-// key: of the checkpoints. Free it with audit_verify_free().
-int audit_verify_new(const uint8_t key[AUDIT_KEY], audit_problem_fn *problem, void *cookie,
-                     struct audit_verify **out, struct err *e);
+// keys: at least one, of which any may have signed the first checkpoint. From then on a checkpoint is signed by the key of the one
+// before, or by the next key that it names. Free it with audit_verify_free().
+int audit_verify_new(const uint8_t (*keys)[AUDIT_KEY], uint32_t keys_n, audit_problem_fn *problem,
+                     void *cookie, struct audit_verify **out, struct err *e);
 void audit_verify_free(struct audit_verify *v);
 
 // The next file; `name` for problems. Negative: it cannot be read.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// admin: work of operators on the broker itself. backup; cert (cert.c).
+// admin: work of operators on the broker itself. backup; cert (cert.c); audit-key (audit_key.c).
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,6 +11,7 @@
 #include "proto/auto.h"
 #include "proto/wire.h"
 #include "actions.h"
+#include "audit_key.h"
 #include "cert.h"
 #include "commands.h"
 #include "remote.h"
@@ -104,6 +105,7 @@ backup(const struct acting *a)
 static const struct action all[] = {
     {"backup", 2, 2, "FILE", backup},
     {"cert", 2, 2, "FOLDER", cert_make},
+    {"audit-key", 1, 3, "", audit_key_act},
     {0},
 };
 
@@ -111,6 +113,7 @@ int
 cli_admin(const struct command *c, const struct options *o)
 {
     static const struct actions actions = {.all = all,
-                                           .hint = "the actions are backup FILE and cert FOLDER"};
+                                           .hint = "the actions are backup FILE, cert FOLDER, and "
+                                                   "audit-key [show | rotate | export FILE]"};
     return actions_run(&actions, c, o);
 }

@@ -22,7 +22,7 @@
 #include "json.h"
 #include "stockade/v1/telemetry_service.pb-c.h"
 
-enum { KEY_TEXT = 512, TIME_TEXT = 40, PROOF_ARENA = 2 * 1024 * 1024 };
+enum { TIME_TEXT = 40, PROOF_ARENA = 2 * 1024 * 1024 };
 
 struct auditing {
     const struct command *c;
@@ -60,21 +60,29 @@ read_text(const struct auditing *a, const char *path, char *out, size_t n, int *
     return false;
 }
 
+// The public keys that --public-key names.
+struct keys {
+    uint8_t all[AUDIT_KEYS_MAX][AUDIT_KEY];
+    uint32_t n;
+};
+
 static bool
-take_key(const struct auditing *a, uint8_t key[AUDIT_KEY], int *code)
+take_keys(const struct auditing *a, struct keys *k, int *code)
 {
-    char text[KEY_TEXT];
+    char text[AUDIT_KEYS_TEXT];
     struct err e;
     if (a->o->key == NULL) {
         *code = cli_usage(a->c, "verify needs --public-key",
                           "the broker writes it to audit.pub, beside the log");
         return false;
     }
-    if (audit_key_read(a->o->key, key))
+    k->n = 1;
+    if (audit_key_read(a->o->key, k->all[0]))
         return true;
     if (!read_text(a, a->o->key, text, sizeof text, code))
         return false;
-    if (audit_key_read(text, key))
+    k->n = audit_keys_read(text, k->all);
+    if (k->n > 0)
         return true;
     (void)err_set(&e, ERR_INVALID_ARGUMENT, "%s is no public key: 64 hex digits", a->o->key);
     *code = fail(a, &e);
@@ -137,7 +145,7 @@ time_text(int64_t seconds, char out[TIME_TEXT])
 static void
 print_summary(const struct audit_verified *s)
 {
-    char signed_at[TIME_TEXT], head[2 * AUDIT_HASH + 1];
+    char signed_at[TIME_TEXT], head[2 * AUDIT_HASH + 1], key[2 * AUDIT_KEY + 1];
     (void)printf("%s: records %" PRIu64 " to %" PRIu64 " in %u files; %" PRIu64 " calls, %" PRIu64
                  " jobs, %" PRIu64 " checkpoints, the last at %s\n",
                  s->whole ? "whole" : "NOT WHOLE", s->first, s->last, s->files, s->calls, s->jobs,
@@ -160,6 +168,10 @@ print_summary(const struct audit_verified *s)
             "note: the broker was killed %u times; %u files end in bytes that are no record, as "
             "its next start says\n",
             s->kills, s->recovered);
+    if (s->rekeyed > 0)
+        (void)printf(
+            "note: the key changed %u times, and each one names the next; the last is %s\n",
+            s->rekeyed, sodium_bin2hex(key, sizeof key, s->key, sizeof s->key));
     (void)printf("head: %" PRIu64 " %s\n", s->last,
                  sodium_bin2hex(head, sizeof head, s->head, sizeof s->head));
 }
@@ -167,24 +179,26 @@ print_summary(const struct audit_verified *s)
 static json_t *
 json_of_summary(const struct audit_verified *s, json_t *problems)
 {
-    char signed_at[TIME_TEXT], head[2 * AUDIT_HASH + 1];
+    char signed_at[TIME_TEXT], head[2 * AUDIT_HASH + 1], key[2 * AUDIT_KEY + 1];
     return json_pack(
-        "{sb si sI sI sI sI sI sI sI sI sI si si si ss ss so}", "whole", (int)s->whole, "files",
-        (int)s->files, "first", (json_int_t)s->first, "last", (json_int_t)s->last, "records",
-        (json_int_t)s->records, "checkpoints", (json_int_t)s->checkpoints, "calls",
+        "{sb si sI sI sI sI sI sI sI sI sI si si si si ss ss ss so}", "whole", (int)s->whole,
+        "files", (int)s->files, "first", (json_int_t)s->first, "last", (json_int_t)s->last,
+        "records", (json_int_t)s->records, "checkpoints", (json_int_t)s->checkpoints, "calls",
         (json_int_t)s->calls, "jobs", (json_int_t)s->jobs, "missed", (json_int_t)s->missed,
         "not_signed", (json_int_t)s->not_signed, "not_covered", (json_int_t)s->not_covered,
-        "starts", (int)s->starts, "kills", (int)s->kills, "recovered", (int)s->recovered,
+        "starts", (int)s->starts, "kills", (int)s->kills, "recovered", (int)s->recovered, "rekeyed",
+        (int)s->rekeyed, "key", sodium_bin2hex(key, sizeof key, s->key, sizeof s->key),
         "signed_time", time_text(s->signed_s, signed_at), "head",
         sodium_bin2hex(head, sizeof head, s->head, sizeof s->head), "problems", problems);
 }
 
 static int
-verify_files(const struct auditing *a, const uint8_t key[AUDIT_KEY])
+verify_files(const struct auditing *a, const struct keys *keys)
 {
     struct err e;
     struct verifying w = {.problems = a->o->json ? json_array() : NULL};
-    int r = audit_verify_new(key, on_problem, &w, &w.v, &e);
+    int r =
+        audit_verify_new((const uint8_t(*)[AUDIT_KEY])keys->all, keys->n, on_problem, &w, &w.v, &e);
     if (r == 0)
         r = audit_files_each(a->files, a->files_n, verify_file, &w, &e);
     if (r < 0) {
@@ -217,8 +231,20 @@ print_proof(const Stockade__V1__AuditProof *p, const Stockade__V1__AuditRecord *
     return json_put(json);
 }
 
+// The key that may have signed it.
+static const uint8_t *
+key_of(const struct keys *keys, const Stockade__V1__AuditProof *p)
+{
+    const Stockade__V1__AuditCheckpoint *c = p->checkpoint;
+    for (uint32_t i = 0; i < keys->n; i++)
+        if (c != NULL && c->key_id.len == AUDIT_KEY_ID &&
+            memcmp(c->key_id.data, keys->all[i], AUDIT_KEY_ID) == 0)
+            return keys->all[i];
+    return keys->all[0];
+}
+
 static int
-verify_proof(const struct auditing *a, const uint8_t key[AUDIT_KEY])
+verify_proof(const struct auditing *a, const struct keys *keys)
 {
     int code = EXIT_OK;
     struct err e;
@@ -236,7 +262,7 @@ verify_proof(const struct auditing *a, const uint8_t key[AUDIT_KEY])
         return code;
     int r = audit_proof_read(text, arena, &p, &e);
     if (r == 0)
-        r = audit_proof_check(p, key, arena, &m, &t, &e);
+        r = audit_proof_check(p, key_of(keys, p), arena, &m, &t, &e);
     if (r < 0) {
         (void)err_wrap(&e, "%s", a->o->path);
         return fail(a, &e);
@@ -248,12 +274,12 @@ static int
 verify(const struct auditing *a)
 {
     int code = EXIT_OK;
-    uint8_t key[AUDIT_KEY];
+    struct keys keys;
     if (a->o->path == NULL && a->files_n == 0)
         return cli_usage(a->c, "verify needs a FILE or a FOLDER", "or --proof");
-    if (!take_key(a, key, &code))
+    if (!take_keys(a, &keys, &code))
         return code;
-    return a->o->path != NULL ? verify_proof(a, key) : verify_files(a, key);
+    return a->o->path != NULL ? verify_proof(a, &keys) : verify_files(a, &keys);
 }
 
 // ---- export, grep, show

@@ -164,7 +164,10 @@ const char admin_details[] =
     "with --client for a caller, and prints what to write into the configuration; it needs no broker. And backup FILE, which writes a consistent copy of the broker's database while it runs. The copy holds secrets. To "
     "restore it, stop the broker, put it in place of state/stockade.db in the state directory, and remove the files stockade.db-wal "
     "and stockade.db-shm beside it.\n\n"
-    "Only root, and the account that the broker runs as, may make a backup.\n\n"
+    "And audit-key, which shows the public keys of the audit log, oldest first; audit-key rotate, which has the broker make another key: a "
+    "checkpoint that the present key signs names the next one, so `stockade audit verify` follows the change and needs no more than the first key; and "
+    "audit-key export FILE, which writes the public keys for --public-key.\n\n"
+    "Only root, and the account that the broker runs as, may make a backup or change the key.\n\n"
     "Example: stockade admin cert /etc/stockade/tls --names broker.example.org,192.0.2.1; stockade admin backup /root/stockade.db";
 
 const char volume_details[] =

@@ -49,6 +49,27 @@ network_text(const struct stockade_network_use *n, char *out, size_t out_n)
     return out;
 }
 
+static char *
+witnesses_text(const struct stockade_witnesses *w, char *out, size_t out_n)
+{
+    char sent[UNIT_MAX], got[UNIT_MAX], out_of[UNIT_MAX], in_of[UNIT_MAX];
+    static const char *const says[] = {"it is unknown whether kernel and relay agree",
+                                       "kernel and relay agree",
+                                       "kernel and relay contradict each other"};
+    const uint32_t which = w->agreement <= STOCKADE_AGREEMENT_NO ? w->agreement : 0;
+    (void)snprintf(
+        out, out_n,
+        "%s%s%s: connections %" PRIu64 " and %" PRIu64 ", sent %s and %s, received %s and %s",
+        says[which], w->reason[0] != '\0' ? ", because " : "", w->reason, w->kernel.connections,
+        w->relay.connections,
+        units_show_bytes(w->kernel.tcp_sent_bytes + w->kernel.udp_sent_bytes, sent, sizeof sent),
+        units_show_bytes(w->relay.tcp_out_bytes + w->relay.udp_out_bytes, out_of, sizeof out_of),
+        units_show_bytes(w->kernel.tcp_received_bytes + w->kernel.udp_received_bytes, got,
+                         sizeof got),
+        units_show_bytes(w->relay.tcp_in_bytes + w->relay.udp_in_bytes, in_of, sizeof in_of));
+    return out;
+}
+
 // The hint consists of options for `run`, or it is a sentence. A sandbox that exists gets them from `network`.
 static void
 hint_text(const char *hint, const char *sandbox, char *out, size_t n)
@@ -158,6 +179,8 @@ print_figures(const struct stockade_record *r)
     char text[TEXT_MAX];
     if (r->network != NULL)
         line(stdout, "network", network_text(r->network, text, sizeof text));
+    if (r->witnesses != NULL)
+        line(stdout, "witnesses", witnesses_text(r->witnesses, text, sizeof text));
     if ((r->execs | r->forks | r->exits) != 0) {
         (void)snprintf(text, sizeof text,
                        "%" PRIu64 " started, %" PRIu64 " program%s executed, %" PRIu64

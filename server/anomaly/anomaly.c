@@ -17,6 +17,8 @@
 #include "server/base/metrics.h"
 #include "server/base/loop.h"
 #include "server/network/enforce.h"
+#include "server/network/net.h"
+#include "server/network/witness.h"
 #include "proto/now.h"
 #include "server/telemetry/record.h"
 #include "server/relay/relay.h"
@@ -367,6 +369,18 @@ on_activity(void *cookie, struct sandbox *s, const struct activity *sums, uint64
         box_tick(b, sums, now_ns);
 }
 
+// The kernel and the relay counted the traffic of the job's sandbox.
+static void
+ask_witnesses(const struct anomaly *a, struct box *b, const struct sandbox *s, uint64_t now_ns)
+{
+    struct witness w;
+    const char *why = "";
+    if (a->srv->net != NULL &&
+        witnesses_of(net_witnesses(a->srv->net), s->slot, s->generation, &w) != NULL &&
+        witness_judge(&w, &why) == WITNESS_DISAGREE)
+        box_witnesses(b, now_ns, why);
+}
+
 static void
 on_job_settled(void *cookie, struct sandbox *s, struct job *j)
 {
@@ -377,6 +391,8 @@ on_job_settled(void *cookie, struct sandbox *s, struct job *j)
     struct box *b = enter(a, s, j, 0);
     if (b != NULL)
         box_settled(b, now, s->jobs_n <= 1);
+    if (b != NULL)
+        ask_witnesses(a, b, s, now);
     if (b != NULL && b->job != NULL)
         box_job_end(b->job);
     bool frozen = profiles_run(&a->profiles, n);

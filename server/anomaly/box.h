@@ -140,5 +140,8 @@ void box_relay(struct box *b, const struct relay_report *report);
 // so this is true for the whole sandbox.
 void box_settled(struct box *b, uint64_t now_ns, bool all);
 
+// The witnesses of the traffic contradict each other (network/witness.h).
+void box_witnesses(struct box *b, uint64_t now_ns, const char *why);
+
 // Called every 100 ms.
 void box_tick(struct box *b, const struct activity *sums, uint64_t now_ns);

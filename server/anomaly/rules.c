@@ -82,6 +82,10 @@ const struct anomaly_rule_row anomaly_rule_table[ANOMALY_RULES] = {
     [RULE_NEW_REFUSAL] = {"new-refusal",
                           "system calls of a program that were refused for the first time", 1, 1000,
                           SECOND, HOUR, USUAL(WARNING, ALERT, 1, MINUTE)},
+    [RULE_WITNESS_MISMATCH] = {"witness-mismatch",
+                               "records in which the kernel's and the relay's figures of the "
+                               "traffic contradict each other",
+                               1, 1, SECOND, HOUR, USUAL(CRITICAL, ALERT, 1, MINUTE)},
 };
 
 void

@@ -32,6 +32,7 @@ enum anomaly_rule {
     RULE_RATE_SHIFT,
     RULE_UNSEEN_SEQUENCE,
     RULE_NEW_REFUSAL,
+    RULE_WITNESS_MISMATCH,
     ANOMALY_RULES,
 };
 

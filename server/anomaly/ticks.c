@@ -228,6 +228,14 @@ box_settled(struct box *b, uint64_t now_ns, bool all)
         settle(b, &b->whole, now_ns);
 }
 
+void
+box_witnesses(struct box *b, uint64_t now_ns, const char *why)
+{
+    char text[FINDING_TEXT_MAX];
+    (void)snprintf(text, sizeof text, "the kernel's counters contradict the relay's: %s", why);
+    box_count(b, RULE_WITNESS_MISMATCH, now_ns, box_hash(why, strlen(why), 16), 1, text);
+}
+
 static const struct mass forks = {RULE_FORK_STORM, "more tasks than before"};
 static const struct mass renames = {RULE_MASS_RENAME, "files were renamed"};
 static const struct mass unlinks = {RULE_MASS_UNLINK, "files were removed"};

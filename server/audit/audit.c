@@ -104,10 +104,12 @@ open_folder(struct audit *a, struct err *e)
 static int
 open_key(struct audit *a, const char *key, struct err *e)
 {
-    char path[AUDIT_PATH + AUDIT_NAME], public_path[AUDIT_PATH + AUDIT_NAME];
-    (void)snprintf(path, sizeof path, "%s/audit.key", a->folder);
-    (void)snprintf(public_path, sizeof public_path, "%s/audit.pub", a->folder);
-    return audit_key_open(key[0] != '\0' ? key : path, public_path, a, e);
+    (void)snprintf(a->public_path, sizeof a->public_path, "%s/audit.pub", a->folder);
+    if (key[0] != '\0')
+        (void)snprintf(a->key_path, sizeof a->key_path, "%s", key);
+    else
+        (void)snprintf(a->key_path, sizeof a->key_path, "%s/audit.key", a->folder);
+    return audit_key_open(a, e);
 }
 
 static int
@@ -144,6 +146,8 @@ audit_open(const struct audit_settings *s, const char *folder, const char *key, 
         r = prepare_buffers(a, e);
     if (r == 0)
         r = audit_recover(a, e);
+    if (r == 0)
+        r = audit_key_recover(a, e);
     if (r < 0) {
         audit_close(a, 0);
         return err_wrap(e, "audit log in %s", folder);
@@ -172,6 +176,48 @@ end_wait(struct audit_wait *w, const struct err *e)
 {
     audit_unwait(w);
     w->done(w, e);
+}
+
+// The change of the key has ended.
+static void
+end_rekey(struct audit *a)
+{
+    uv_mutex_lock(&a->writer.lock);
+    const bool done = a->rekey_done;
+    const bool failed = a->rekey_failed;
+    const struct err why = a->rekey_why;
+    if (done)
+        a->rekey_asked = a->rekey_done = false;
+    uv_mutex_unlock(&a->writer.lock);
+    struct audit_rekey *w = a->rekey;
+    if (!done)
+        return;
+    a->rekey = NULL;
+    if (w != NULL)
+        w->done(w, failed ? &why : NULL);
+}
+
+int
+audit_rekey(struct audit *a, struct audit_rekey *w, struct err *e)
+{
+    if (a == NULL || !a->writer.started)
+        return err_set(e, ERR_FAILED_PRECONDITION, "this broker has no audit log");
+    uv_mutex_lock(&a->writer.lock);
+    const bool busy = a->rekey_asked;
+    a->rekey_asked = true;
+    uv_mutex_unlock(&a->writer.lock);
+    if (busy)
+        return err_set(e, ERR_ABORTED, "the key of the audit log is being changed already");
+    a->rekey = w;
+    uv_cond_signal(&a->writer.wake);
+    return 0;
+}
+
+void
+audit_rekey_forget(struct audit *a, const struct audit_rekey *w)
+{
+    if (a->rekey == w)
+        a->rekey = NULL;
 }
 
 static void
@@ -205,6 +251,7 @@ collect(void *audit)
     }
     if (more)
         audit_readers_wake(a);
+    end_rekey(a);
 }
 
 int

@@ -98,6 +98,18 @@ void audit_unwait(struct audit_wait *w);
 // Ends all readers (read.h): the broker shuts down. NULL: nothing to do.
 void audit_readers_end(struct audit *a);
 
+// Changes the key that signs checkpoints: a checkpoint of the present key names the next one. `done` is called when both are on the
+// disk, or could not be (e). ABORTED: it is being changed. FAILED_PRECONDITION: there is no log.
+struct audit_rekey {
+    void (*done)(struct audit_rekey *w, const struct err *e);
+};
+int audit_rekey(struct audit *a, struct audit_rekey *w, struct err *e);
+// `done` will not be called; the key changes all the same.
+void audit_rekey_forget(struct audit *a, const struct audit_rekey *w);
+
+// The public keys of this log, oldest first; the last one signs. Returns their number.
+size_t audit_public_keys(struct audit *a, uint8_t out[AUDIT_KEYS_MAX][AUDIT_KEY]);
+
 // A number for a call, from 1.
 uint64_t audit_number(struct audit *a);
 

@@ -78,8 +78,8 @@ audit_list(int dir_fd, const char *folder, uint32_t **out, struct err *e)
 }
 
 // Only the broker's account may write a file of the log.
-static int
-check_ours(int fd, const char *path, struct err *e)
+int
+audit_file_check(int fd, const char *path, struct err *e)
 {
     struct stat st;
     if (fstat(fd, &st) < 0)
@@ -104,7 +104,7 @@ audit_file_open(struct audit *a, uint32_t number, bool make, struct err *e)
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_sys(e, errno, "open %s/%s", a->folder, name);
-    int r = check_ours(fd, name, e);
+    int r = audit_file_check(fd, name, e);
     if (r < 0)
         return r;
     if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
@@ -120,87 +120,4 @@ audit_file_open(struct audit *a, uint32_t number, bool make, struct err *e)
     const uint64_t bytes = (uint64_t)st.st_size;
     a->file = (struct audit_file){take_fd(&fd), number, bytes, .synced = bytes};
     return 0;
-}
-
-// ---- the key
-
-static int
-write_file(const char *path, mode_t mode, const char *text, struct err *e)
-{
-    const size_t n = strlen(text);
-    int auto_close fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-    if (fd < 0 || fchmod(fd, mode) < 0 || write(fd, text, n) != (ssize_t)n || fsync(fd) < 0)
-        return err_sys(e, errno != 0 ? errno : EIO, "write %s", path);
-    return 0;
-}
-
-// A seed as 64 hex digits.
-static int
-make_key(const char *path, struct err *e)
-{
-    uint8_t seed[crypto_sign_SEEDBYTES];
-    char text[2 * sizeof seed + 2];
-    randombytes_buf(seed, sizeof seed);
-    (void)sodium_bin2hex(text, sizeof text, seed, sizeof seed);
-    text[sizeof text - 2] = '\n';
-    text[sizeof text - 1] = '\0';
-    int r = write_file(path, 0600, text, e);
-    sodium_memzero(seed, sizeof seed);
-    sodium_memzero(text, sizeof text);
-    return r;
-}
-
-static int
-read_key(int fd, const char *path, struct audit *a, struct err *e)
-{
-    char text[KEY_TEXT] = "";
-    uint8_t seed[AUDIT_KEY];
-    struct stat st;
-    int r = check_ours(fd, path, e);
-    if (r == 0 && fstat(fd, &st) == 0 && (st.st_mode & 077) != 0 && fchmod(fd, 0600) < 0)
-        r = err_sys(e, errno, "protect %s", path);
-    if (r < 0)
-        return r;
-    const ssize_t n = pread(fd, text, sizeof text - 1, 0);
-    if (n > 0 && audit_key_read(text, seed)) {
-        (void)crypto_sign_seed_keypair(a->public_key, a->secret, seed);
-    } else {
-        r = err_set(e, ERR_FAILED_PRECONDITION, "%s is not the seed of a key: 64 hex digits", path);
-        err_detail(e, "AUDIT_KEY", path,
-                   "restore it, or move it away: the next start makes a new one");
-    }
-    sodium_memzero(text, sizeof text);
-    sodium_memzero(seed, sizeof seed);
-    return r;
-}
-
-// The public half, for readers of the log. It is written again when the key is another one.
-static int
-write_public(const char *path, const struct audit *a, struct err *e)
-{
-    char text[sizeof AUDIT_KEY_PREFIX + (size_t)2 * AUDIT_KEY + 2], old[KEY_TEXT] = "";
-    char hex[2 * AUDIT_KEY + 1];
-    uint8_t there[AUDIT_KEY];
-    int auto_close fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd >= 0 && read(fd, old, sizeof old - 1) > 0 && audit_key_read(old, there) &&
-        memcmp(there, a->public_key, AUDIT_KEY) == 0)
-        return 0;
-    (void)sodium_bin2hex(hex, sizeof hex, a->public_key, AUDIT_KEY);
-    (void)snprintf(text, sizeof text, "%s%s\n", AUDIT_KEY_PREFIX, hex);
-    (void)unlink(path);
-    return write_file(path, 0644, text, e);
-}
-
-int
-audit_key_open(const char *path, const char *public_path, struct audit *a, struct err *e)
-{
-    int r = 0;
-    int auto_close fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT) {
-        r = make_key(path, e);
-        fd = r == 0 ? open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -1;
-    }
-    if (r == 0)
-        r = fd >= 0 ? read_key(fd, path, a, e) : err_sys(e, errno, "open %s", path);
-    return r == 0 ? write_public(public_path, a, e) : r;
 }

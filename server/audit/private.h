@@ -8,7 +8,8 @@
 enum {
     AUDIT_RETRY_MS = 500,
     AUDIT_LINGER_MS = 20,
-    AUDIT_NAME = 32,    // bytes of a file's name
+    AUDIT_NAME = 32, // bytes of a file's name
+    AUDIT_KEY_PATH = AUDIT_PATH + 2 * AUDIT_NAME,
     AUDIT_CHUNK = 1024, // records that are written at once
     AUDIT_CHUNK_BYTES = 256 * 1024,
     AUDIT_TORN_MAX = 64,
@@ -56,6 +57,8 @@ struct audit_found {
     struct audit_torn torn[AUDIT_TORN_MAX];
     uint32_t torn_n;
     uint64_t changed;
+    // the beginning of the public key that signs after the last checkpoint: the one that it names, or its own
+    uint8_t key_id[AUDIT_KEY_ID];
 };
 
 // A queue: records, each behind its length (4 bytes).
@@ -81,7 +84,7 @@ struct audit {
     const struct audit_system *system;
     char folder[AUDIT_PATH];
     int dir;
-    uint8_t secret[AUDIT_SECRET], public_key[AUDIT_KEY];
+    char key_path[AUDIT_KEY_PATH], public_path[AUDIT_KEY_PATH];
     struct audit_found found;
     struct writer_thread writer;
     // ---- shared with the writer, under its lock
@@ -94,7 +97,13 @@ struct audit {
     bool failing;
     struct err why; // ... because of this
     struct audit_figures figures;
+    uint8_t keys[AUDIT_KEYS_MAX][AUDIT_KEY]; // public, oldest first
+    uint32_t keys_n;
+    bool rekey_asked, rekey_done; // done: rekey_why is the answer
+    bool rekey_failed;
+    struct err rekey_why;
     // ---- loop thread
+    struct audit_rekey *rekey; // who waits for it; NULL: nobody
     uint64_t queued, known_stored, calls;
     bool known_failing;
     struct err known_why;
@@ -107,6 +116,8 @@ struct audit {
     uv_loop_t *loop;           // borrowed; NULL: it does not run
     struct loop_timer *linger; // set while records may be in the queue that no call waits for
     // ---- writer; before it runs, loop thread
+    uint8_t secret[AUDIT_SECRET], public_key[AUDIT_KEY]; // that signs
+    bool key_is_next;                                    // it is in audit.key.next still
     struct audit_buffer taken;
     struct audit_file file;
     struct audit_unsynced unsynced;
@@ -128,9 +139,22 @@ void audit_name(uint32_t number, char out[AUDIT_NAME]);
 uint32_t audit_name_read(const char *name);
 // Numbers of all files, ascending. *out: free it. Returns how many, or a negative errno.
 int audit_list(int dir, const char *folder, uint32_t **out, struct err *e);
-int audit_key_open(const char *path, const char *public_path, struct audit *a, struct err *e);
+// FAILED_PRECONDITION: others may write the file.
+int audit_file_check(int fd, const char *path, struct err *e);
 // Opens the last file at its end, or the next one.
 int audit_file_open(struct audit *a, uint32_t number, bool make, struct err *e);
+
+// key.c: reads the key, or makes it; then, when the log was read: ends or forgets a change that a kill interrupted, and writes the
+// public half.
+int audit_key_open(struct audit *a, struct err *e);
+int audit_key_recover(struct audit *a, struct err *e);
+// A change: makes audit.key.next; removes it again; or makes it the key, when the log on the disk names it.
+struct audit_pair {
+    uint8_t secret[AUDIT_SECRET], public_key[AUDIT_KEY];
+};
+int audit_key_prepare(const struct audit *a, struct audit_pair *next, struct err *e);
+void audit_key_forget(const struct audit *a);
+int audit_key_finish(struct audit *a, struct err *e);
 
 // writer.c
 void audit_run(void *audit);

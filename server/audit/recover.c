@@ -15,6 +15,7 @@
 
 #include "proto/audit_scan.h"
 #include "proto/auto.h"
+#include "proto/wire.h"
 #include "server/base/log.h"
 
 struct reading {
@@ -42,6 +43,21 @@ make_room(struct audit *a, struct err *e)
     return 0;
 }
 
+// The key that signs after a checkpoint.
+static void
+note_key(struct reading *r, const Stockade__V1__AuditCheckpoint *c)
+{
+    uint8_t *id = r->a->found.key_id;
+    ProtobufCMessage *m = NULL;
+    struct err none;
+    if (c->key_id.len == AUDIT_KEY_ID)
+        memcpy(id, c->key_id.data, AUDIT_KEY_ID);
+    if (wire_unpack(&stockade__v1__audit_tree__descriptor, c->tree.data, c->tree.len, r->arena, &m,
+                    &none) == 0 &&
+        ((const Stockade__V1__AuditTree *)m)->next_key.len == AUDIT_KEY)
+        memcpy(id, ((const Stockade__V1__AuditTree *)m)->next_key.data, AUDIT_KEY_ID);
+}
+
 // Follows the chain by one frame. One whose hash is not its record's keeps its place: the next record names its old hash.
 static int
 follow(struct reading *r, const struct audit_frame *f, struct err *e)
@@ -67,6 +83,7 @@ follow(struct reading *r, const struct audit_frame *f, struct err *e)
     if (reads && m->body_case == STOCKADE__V1__AUDIT_RECORD__BODY_CHECKPOINT) {
         r->signed_once = true;
         c->leaves_n = 0;
+        note_key(r, m->checkpoint);
     }
     if (reads && m->body_case == STOCKADE__V1__AUDIT_RECORD__BODY_START)
         r->a->found.torn_n = 0; // it has reported them

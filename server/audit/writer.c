@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,8 +127,9 @@ store_own(struct audit *a, Stockade__V1__AuditRecord *m, struct err *e)
 
 // ---- checkpoints
 
+// next: the key of the next checkpoint; NULL: the same.
 static size_t
-pack_tree(struct audit *a, uint8_t out[AUDIT_TREE_MAX])
+pack_tree(struct audit *a, const struct audit_pair *next, uint8_t out[AUDIT_TREE_MAX])
 {
     uint8_t root[AUDIT_HASH];
     Google__Protobuf__Timestamp time = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
@@ -142,19 +144,21 @@ pack_tree(struct audit *a, uint8_t out[AUDIT_TREE_MAX])
     t.before = (ProtobufCBinaryData){AUDIT_HASH, a->chain.before};
     t.time = &time;
     t.boot_ns = (uint64_t)a->system->now_ns(CLOCK_BOOTTIME);
+    if (next != NULL)
+        t.next_key = (ProtobufCBinaryData){AUDIT_KEY, (uint8_t *)(uintptr_t)next->public_key};
     assert(stockade__v1__audit_tree__get_packed_size(&t) <= AUDIT_TREE_MAX);
     return stockade__v1__audit_tree__pack(&t, out);
 }
 
 static int
-sign(struct audit *a, struct err *e)
+sign_naming(struct audit *a, const struct audit_pair *next, struct err *e)
 {
     uint8_t tree[AUDIT_TREE_MAX], signature[AUDIT_SIGNATURE];
     Stockade__V1__AuditCheckpoint c = STOCKADE__V1__AUDIT_CHECKPOINT__INIT;
     Stockade__V1__AuditRecord m = STOCKADE__V1__AUDIT_RECORD__INIT;
     if (a->chain.leaves_n == 0)
         return 0;
-    const size_t n = pack_tree(a, tree);
+    const size_t n = pack_tree(a, next, tree);
     audit_sign(tree, n, a->secret, signature);
     c.tree = (ProtobufCBinaryData){n, tree};
     c.signature = (ProtobufCBinaryData){sizeof signature, signature};
@@ -168,6 +172,68 @@ sign(struct audit *a, struct err *e)
     a->unsigned_since_ns = 0;
     a->checkpoints++;
     return 0;
+}
+
+static int
+sign(struct audit *a, struct err *e)
+{
+    return sign_naming(a, NULL, e);
+}
+
+// ---- another key
+
+static int
+note_key(struct audit *a, const struct audit_pair *next, struct err *e)
+{
+    char id[2 * AUDIT_KEY_ID + 1];
+    Stockade__V1__AuditRecord m = STOCKADE__V1__AUDIT_RECORD__INIT;
+    Stockade__V1__AuditChange c = STOCKADE__V1__AUDIT_CHANGE__INIT;
+    c.kind = "audit-key";
+    c.name = sodium_bin2hex(id, sizeof id, next->public_key, AUDIT_KEY_ID);
+    c.digest = (ProtobufCBinaryData){AUDIT_KEY, (uint8_t *)(uintptr_t)next->public_key};
+    m.body_case = STOCKADE__V1__AUDIT_RECORD__BODY_CHANGE;
+    m.change = &c;
+    return store_own(a, &m, e);
+}
+
+// The checkpoint that names the key is on the disk: makes it the key there, too.
+static int
+settle_key(struct audit *a, struct err *e)
+{
+    if (!a->key_is_next)
+        return 0;
+    int r = a->settings.sync != AUDIT_SYNC_NONE ? flush(a, e)
+            : a->system->sync(a->file.fd) < 0   ? err_sys(e, errno, "write the audit log")
+                                                : 0;
+    if (r == 0)
+        r = audit_key_finish(a, e);
+    a->key_is_next = r < 0;
+    return r;
+}
+
+// From the moment on that the checkpoint is in the file, the next key signs.
+static int
+change_key(struct audit *a, struct err *e)
+{
+    struct audit_pair next;
+    int r = settle_key(a, e);
+    if (r == 0)
+        r = audit_key_prepare(a, &next, e);
+    if (r < 0)
+        return r;
+    r = note_key(a, &next, e);
+    if (r == 0)
+        r = sign_naming(a, &next, e);
+    if (r < 0) {
+        audit_key_forget(a);
+    } else {
+        memcpy(a->secret, next.secret, sizeof a->secret);
+        memcpy(a->public_key, next.public_key, sizeof a->public_key);
+        a->key_is_next = true;
+        r = settle_key(a, e);
+    }
+    sodium_memzero(&next, sizeof next);
+    return r;
 }
 
 // ---- rotation
@@ -287,6 +353,8 @@ work(struct audit *a, size_t *at, bool ends, struct err *e)
     if (r == 0 &&
         (ends || s->sync == AUDIT_SYNC_ALWAYS || is_due(a->unsynced_since_ns, s->sync_ms)))
         r = flush(a, e);
+    if (r == 0 && a->key_is_next && a->unsynced_since_ns == 0)
+        (void)settle_key(a, e); // it failed before; the next start ends it as well
     if (r == 0 && a->moved.bytes > 0) {
         r = note_moved(a, e);
         if (r == 0)
@@ -316,7 +384,8 @@ next_due(const struct audit *a)
 static void
 wait_for_work(struct audit *a)
 {
-    while (!a->ends && !a->waited && a->filling.n < AUDIT_QUEUE_BYTES / 4) {
+    while (!a->ends && !a->waited && (!a->rekey_asked || a->rekey_done) &&
+           a->filling.n < AUDIT_QUEUE_BYTES / 4) {
         const uint64_t now = uv_hrtime();
         const uint64_t due = next_due(a);
         if (due != 0 && due <= now)
@@ -362,6 +431,16 @@ wait_to_retry(struct audit *a)
     return !a->ends;
 }
 
+// With the lock.
+static void
+answer_rekey(struct audit *a, const struct err *why)
+{
+    a->rekey_done = true;
+    a->rekey_failed = why != NULL;
+    if (why != NULL)
+        a->rekey_why = *why;
+}
+
 void
 audit_run(void *audit)
 {
@@ -377,9 +456,15 @@ audit_run(void *audit)
         const uint64_t records = a->taken.records;
         bool goes_on = true;
         for (int r = -1; r < 0 && goes_on;) {
+            const bool rekeys = a->rekey_asked && !a->rekey_done;
+            int failed = 0;
             uv_mutex_unlock(&a->writer.lock);
             r = work(a, &at, ends, &e);
+            if (rekeys)
+                failed = r < 0 ? r : change_key(a, &e);
             uv_mutex_lock(&a->writer.lock);
+            if (rekeys)
+                answer_rekey(a, failed < 0 ? &e : NULL);
             if (r < 0)
                 report(a, &e);
             goes_on = r == 0 || wait_to_retry(a);

@@ -16,6 +16,7 @@
 #include "counted.h"
 #include "named.h"
 #include "sets.h"
+#include "witness.h"
 #include "server/base/packets.h"
 #include "relay_link.h"
 #include "server/sandbox/sandbox.h"
@@ -112,8 +113,11 @@ forget(struct sandbox *s)
         return;
     (void)bpf_map_delete_elem(b->fd[BPF_FD_SANDBOXES], &s->net.cgroup_id);
     forget_flows(s);
-    if (sandboxes_server(s->all)->net != NULL)
-        net_counted_forget(net_count(sandboxes_server(s->all)->net), s->slot);
+    const struct net *net = sandboxes_server(s->all)->net;
+    if (net != NULL) {
+        net_counted_forget(net_count(net), s->slot);
+        witnesses_forget(net_witnesses(net), s->slot);
+    }
     s->net.cgroup_id = 0;
 }
 
@@ -231,6 +235,9 @@ open_in_relay(struct sandbox *s, int fds[SPAWN_FDS_MAX], const struct network *n
         p.counted = net_counted_of(net_count(sandboxes_server(s->all)->net), s->slot, s->generation,
                                    &p.rule_bytes);
         p.counted = counted_at_least(s, n, p.counted, &counted);
+        if (s->simulation ==
+            NULL) // otherwise nothing leaves, and the relay counts what it pretends
+            witnesses_open(net_witnesses(sandboxes_server(s->all)->net), s->slot, s->generation);
         return relay_open(relay, s->slot, s->generation, fds, &p, e);
     }
     spawn_close_fds(fds);
@@ -317,6 +324,13 @@ close_network(struct sandbox *s, void (*done)(void *cookie), void *cookie)
            relay_close(relay, s->slot, s->generation, done, cookie, &e) == 0;
 }
 
+static bool
+settle(struct sandbox *s, struct sandbox_settler *w)
+{
+    const struct net *net = sandboxes_server(s->all)->net;
+    return net != NULL && witnesses_ask(net_witnesses(net), relay_of(s), s->slot, s->generation, w);
+}
+
 void
 enforce_spent(struct sandbox *s)
 {
@@ -344,6 +358,7 @@ const struct sandbox_networks enforce_networks = {
     .limit = limit,
     .change = enforce,
     .close = close_network,
+    .settle = settle,
     .forget = forget,
 };
 

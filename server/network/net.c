@@ -15,6 +15,7 @@
 #include "counted.h"
 #include "named.h"
 #include "own.h"
+#include "witness.h"
 #include "server/policy/rule.h"
 #include "sets.h"
 #include "relay_link.h"
@@ -33,6 +34,7 @@ struct net {
     struct net_counted *counted;
     struct net_own *own;
     struct net_named *named;
+    struct witnesses *witnesses;
     struct relay_rule server[RELAY_SERVERS]; // name servers, which the relay may always reach
     uint32_t servers_n;
     // runs until the next start of a relay; or, after a start was requested, until a killed relay that does not end
@@ -66,8 +68,12 @@ on_report(void *cookie, const struct relay_report *r)
     if (r->kind == RELAY_SENT)
         return;
     net_counted_report(n->counted, r);
+    if (r->kind != RELAY_SETTLED)
+        witnesses_report(n->witnesses, n->srv->relay, r);
     if (n->srv->on_relay_report != NULL)
         n->srv->on_relay_report(n->srv->relay_report_cookie, r);
+    if (r->kind == RELAY_SETTLED) // last: it ends jobs
+        witnesses_report(n->witnesses, n->srv->relay, r);
 }
 
 static void
@@ -99,6 +105,7 @@ on_gone(void *cookie, const struct err *why)
     metrics_add(METRIC_RELAY_ENDS, 1);
     relay_link_free(take_ptr(n->srv->relay));
     net_counted_relay_gone(n->counted);
+    witnesses_relay_gone(n->witnesses);
     if (n->asked) { // it was killed, and the next one is being started
         loop_timer_stop(&n->again);
         return;
@@ -284,7 +291,8 @@ net_new(struct server *srv, const struct network_settings *settings,
     n->sets = net_sets_new(srv->loop, srv->bpf != NULL ? srv->bpf->fd[BPF_FD_RULES] : -1);
     n->counted = net_counted_new(srv->bpf != NULL ? srv->bpf->fd[BPF_FD_NAMES] : -1);
     n->named = net_named_new(srv->bpf != NULL ? srv->bpf->fd[BPF_FD_NAMED] : -1);
-    if (n->sets == NULL || n->counted == NULL || n->named == NULL) {
+    n->witnesses = witnesses_new(srv->bpf != NULL ? srv->bpf->net : NULL);
+    if (n->sets == NULL || n->counted == NULL || n->named == NULL || n->witnesses == NULL) {
         (void)err_sys(e, ENOMEM, "keep networks");
         net_free(n);
         return NULL;
@@ -314,6 +322,7 @@ net_free(struct net *n)
     net_counted_free(n->counted);
     net_own_free(n->own);
     net_named_free(n->named);
+    witnesses_free(n->witnesses);
     free(n);
 }
 
@@ -349,6 +358,12 @@ struct net_named *
 net_names(const struct net *n)
 {
     return n->named;
+}
+
+struct witnesses *
+net_witnesses(const struct net *n)
+{
+    return n->witnesses;
 }
 
 struct net_counted *

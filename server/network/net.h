@@ -13,6 +13,7 @@ struct net;
 struct net_counted;
 struct net_named;
 struct net_sets;
+struct witnesses;
 struct sandbox;
 struct server;
 
@@ -47,3 +48,6 @@ struct net_named *net_names(const struct net *n);
 
 // Counters for the next relay.
 struct net_counted *net_count(const struct net *n);
+
+// The witnesses of each sandbox's traffic.
+struct witnesses *net_witnesses(const struct net *n);

@@ -31,6 +31,7 @@ struct sandbox_entry {
     relay_done *done;
     void *cookie;
     uint32_t policies; // policies that were sent and are not in force yet
+    uint32_t settle;   // number of the last SETTLE
 };
 
 struct relay_link {
@@ -248,6 +249,19 @@ relay_spent(struct relay_link *l, uint32_t slot, uint32_t generation)
     l->sandboxes[slot].spent = true;
 }
 
+bool
+relay_settle(struct relay_link *l, uint32_t slot, uint32_t generation, uint32_t number)
+{
+    const struct relay_order body = {
+        .kind = RELAY_SETTLE, .slot = slot, .generation = generation, .number = number};
+    struct err e;
+    struct packet *o = relay_is_open(l, slot, generation) ? order_new(l, &body, &e) : NULL;
+    if (o == NULL || packet_link_send(&l->link, o, &e) < 0)
+        return false;
+    l->sandboxes[slot].settle = number;
+    return true;
+}
+
 int
 relay_close(struct relay_link *l, uint32_t slot, uint32_t generation, relay_done *done,
             void *cookie, struct err *e)
@@ -262,7 +276,8 @@ relay_close(struct relay_link *l, uint32_t slot, uint32_t generation, relay_done
                                                 .done = done,
                                                 .cookie = cookie,
                                                 .simulated = l->sandboxes[slot].simulated,
-                                                .policies = l->sandboxes[slot].policies};
+                                                .policies = l->sandboxes[slot].policies,
+                                                .settle = l->sandboxes[slot].settle};
     relay_give(l, o);
     return 0;
 }
@@ -308,7 +323,7 @@ check(const struct relay_link *l, const struct relay_report *r, size_t n, struct
 {
     if (n < sizeof *r || (n != sizeof *r && r->kind != RELAY_SENT))
         return err_set(e, ERR_INTERNAL, "a report of %zu bytes", n);
-    if (r->kind < RELAY_READY || r->kind > RELAY_SENT)
+    if (r->kind < RELAY_READY || r->kind > RELAY_SETTLED)
         return err_set(e, ERR_INTERNAL, "a report of kind %u", r->kind);
     if (r->kind == RELAY_SENT && check_sent((const void *)r, n, e) < 0)
         return err_errno(e);
@@ -333,6 +348,9 @@ check(const struct relay_link *l, const struct relay_report *r, size_t n, struct
         return err_set(e, ERR_INTERNAL, "slot %u is not simulated", r->slot);
     if (r->kind == RELAY_IN_FORCE && l->sandboxes[r->slot].policies == 0)
         return err_set(e, ERR_INTERNAL, "slot %u reports a policy that was not sent", r->slot);
+    if (r->kind == RELAY_SETTLED && (r->number == 0 || r->number > l->sandboxes[r->slot].settle))
+        return err_set(e, ERR_INTERNAL, "slot %u reports counters that were not requested",
+                       r->slot);
     if (r->kind == RELAY_CLOSED && l->sandboxes[r->slot].state != SANDBOX_CLOSING)
         return err_set(e, ERR_INTERNAL, "slot %u closed without an order", r->slot);
     return 0;

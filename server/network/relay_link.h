@@ -51,7 +51,7 @@ struct relay_policy {
 };
 
 struct relay_events {
-    // A report (DENIED, LOOKUP, FLOW, FLOW_END, SUMS, RULE_SUM or SENT) of a sandbox that is open or closing. Its strings are
+    // A report (DENIED, LOOKUP, FLOW, FLOW_END, SUMS, RULE_SUM, SENT or SETTLED) of a sandbox that is open or closing. Its strings are
     // terminated, its name has only letters, digits, '-', '_' and '.', its rule is below NET_RULES or ~0. Borrowed.
     void (*report)(void *cookie, const struct relay_report *r);
     // The relay has confirmed the last policy of the sandbox, or has ended, and with it all flows.
@@ -103,6 +103,9 @@ void relay_give(struct relay_link *l, struct packet *order);
 // The kernel counted more than the quota and its margin: closes the connections, once under each policy. A relay that
 // does not accept the order is disconnected.
 void relay_spent(struct relay_link *l, uint32_t slot, uint32_t generation);
+
+// Asks for SETTLED with this number. False: it is not open, or the relay does not read.
+bool relay_settle(struct relay_link *l, uint32_t slot, uint32_t generation, uint32_t number);
 
 // Closes a sandbox; `done` (may be NULL) is called later, never from inside. A relay that does not read is
 // disconnected, which closes it as well. FAILED_PRECONDITION: not open; then `done` is not called.

@@ -83,6 +83,18 @@ ping_order(struct relay *r, const struct relay_order *o, const int *fds, size_t 
     return true;
 }
 
+static bool
+settle_order(struct relay *r, const struct relay_order *o, const int *fds, size_t fds_n)
+{
+    struct sandbox *s = find_open(r, o);
+    (void)fds;
+    (void)fds_n;
+    if (s == NULL)
+        return false;
+    sandbox_settle(s, o->number);
+    return true;
+}
+
 static const struct kind kinds[] = {
     [RELAY_CONFIGURE] = {NULL, false, true, 0, 0},
     [RELAY_OPEN] = {open_order, true, false, 1, ORDER_FDS},
@@ -90,6 +102,7 @@ static const struct kind kinds[] = {
     [RELAY_CLOSE] = {close_order, false, false, 0, 0},
     [RELAY_PING] = {ping_order, false, false, 0, 0},
     [RELAY_SPENT] = {spent_order, false, false, 0, 0},
+    [RELAY_SETTLE] = {settle_order, false, false, 0, 0},
 };
 
 static bool
@@ -200,7 +213,7 @@ bool
 orders_check(const void *bytes, size_t n, size_t fds_n)
 {
     const struct relay_order *o = bytes;
-    if (n < sizeof *o || o->kind < RELAY_CONFIGURE || o->kind > RELAY_SPENT)
+    if (n < sizeof *o || o->kind < RELAY_CONFIGURE || o->kind > RELAY_SETTLE)
         return false;
     const struct kind *k = &kinds[o->kind];
     if (o->rules_n > (k->policy ? (uint32_t)NET_RULES : 0) || fds_n < k->fds_min ||

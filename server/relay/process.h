@@ -71,6 +71,7 @@ struct sandbox {
     uint32_t connections, flows_n, associations_n, names_n, lookups_n, queries_open, streams_n;
     uint64_t out_bytes, in_bytes;
     uint32_t queries_n, lost;
+    struct relay_settled carried; // without open connections, which sandbox_settle() adds
     uint32_t answers[RELAY_ANSWERS];
     struct permit_window queries_window;
     struct bucket denials, reports, dials;

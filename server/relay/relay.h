@@ -88,6 +88,8 @@ enum relay_order_kind {
     // no more bytes may leave under this policy: the kernel counted more than the quota and its margin
     RELAY_SPENT = 6,
     RELAY_PING = 5, // the loop replies with RELAY_PONG and the same generation; slot 0
+    // take what waits at the listeners, then report RELAY_SETTLED with the same number
+    RELAY_SETTLE = 7,
 };
 
 struct relay_order {
@@ -97,6 +99,7 @@ struct relay_order {
     uint32_t mode; // enum net_mode
     // CONFIGURE: name servers, v4-mapped address and port; servers_n 0: those of /etc/resolv.conf.
     uint32_t servers_n;
+    uint32_t number; // SETTLE
     struct {
         uint8_t address[16];
         uint16_t port;
@@ -130,6 +133,22 @@ enum relay_report_kind {
     // a struct relay_sent: what one connection, association or query of a simulated sandbox would have sent. All come before
     // CLOSED
     RELAY_SENT = 11,
+    RELAY_SETTLED = 12, // one SETTLE was carried out: see settled
+};
+
+// What this relay has carried for a sandbox so far, without DNS: one witness of the job's traffic, beside the kernel
+// (server/network/witness.h). All of it only increases but `left`, `unsent`, `undecided` and `waiting`. What the job sent over
+// TCP is out + left: exact, also for connections that were cut.
+struct relay_settled {
+    uint64_t tcp_out, tcp_in; // payload that was passed on
+    uint64_t tcp_left;        // of jobs: received, and not passed on, yet or ever
+    uint64_t tcp_unsent;      // for jobs: of tcp_in, not acknowledged, yet or ever
+    uint64_t udp_out, udp_in; // datagrams
+    uint64_t udp_dropped;     // of jobs: not passed on
+    uint32_t udp_lost; // datagrams that the kernel dropped because the listener's buffer was full
+    uint32_t connections; // TCP connections that were accepted
+    uint32_t undecided;   // of those, neither connected, refused nor failed yet
+    uint32_t waiting;     // 1: connections or datagrams wait at the listeners
 };
 
 // How DNS queries ended: with an address or without one, refused by the policy, or failed.
@@ -159,9 +178,12 @@ struct relay_report {
     uint32_t pid; // READY: the relay's
     uint16_t port;
     uint8_t protocol;
-    uint8_t reason;                // enum net_reason
-    uint8_t address[16];           // of the destination, connected or refused
-    struct net_user user;          // the requesting process, from map "flows"; all zero: unknown
+    uint8_t reason;               // enum net_reason
+    uint8_t address[16];          // of the destination, connected or refused
+    uint32_t first;               // DENIED, FLOW, FLOW_END: 1: the first one about a TCP connection
+    uint32_t number;              // SETTLED: of the SETTLE
+    struct relay_settled settled; // SETTLED
+    struct net_user user;         // the requesting process, from map "flows"; all zero: unknown
     char name[RELAY_NAME_MAX + 3]; // "": none
 };
 

@@ -54,6 +54,16 @@ report_closed(const struct sandbox *s)
     return send_report(&r);
 }
 
+void
+report_settled(const struct sandbox *s, const struct relay_settled *now, uint32_t number)
+{
+    struct relay_report r = about_sandbox(s, RELAY_SETTLED);
+    r.settled = *now;
+    r.number = number;
+    r.lost = s->lost;
+    (void)send_report(&r);
+}
+
 static bool
 report_rule_sums(const struct sandbox *s)
 {
@@ -99,6 +109,7 @@ report_of(const struct sandbox *s, enum relay_report_kind kind, const struct rep
     r.names = about->index;
     r.out_bytes = about->out_bytes;
     r.in_bytes = about->in_bytes;
+    r.first = about->first;
     if (about->user != NULL)
         r.user = *about->user;
     if (about->address != NULL)

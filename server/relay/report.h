@@ -3,6 +3,7 @@
 // is counted in its `lost`, which the next SUMS reports.
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "process.h"
@@ -19,6 +20,7 @@ struct report_about {
     int error;      // errno
     uint32_t index; // of the name
     uint64_t out_bytes, in_bytes;
+    bool first; // about this TCP connection
 };
 
 void report_ready(void);
@@ -29,6 +31,9 @@ bool report_pong(uint32_t number);
 // IN_FORCE. False: the socket is full.
 bool report_in_force(const struct sandbox *s);
 bool report_closed(const struct sandbox *s);
+
+// SETTLED. If the socket is full, the broker goes on without it.
+void report_settled(const struct sandbox *s, const struct relay_settled *now, uint32_t number);
 
 // The same for counters, and for those of rules with quotas.
 bool report_sums(struct sandbox *s);

@@ -2,6 +2,7 @@
 // See sandbox.h.
 #include "sandbox.h"
 
+#include <netinet/in.h>
 #include <string.h>
 
 #include "address.h"
@@ -78,8 +79,13 @@ sandbox_left(const struct sandbox *s, bool out, uint32_t rule)
 }
 
 void
-sandbox_count(struct sandbox *s, bool out, uint32_t rule, uint64_t n)
+sandbox_count(struct sandbox *s, bool out, uint8_t protocol, uint32_t rule, uint64_t n)
 {
+    struct relay_settled *c = &s->carried;
+    if (protocol == IPPROTO_TCP)
+        *(out ? &c->tcp_out : &c->tcp_in) += n;
+    else
+        *(out ? &c->udp_out : &c->udp_in) += n;
     *(out ? &s->out_bytes : &s->in_bytes) += n;
     if (rule < s->permit->rules_n)
         s->permit->use[rule].bytes += n;

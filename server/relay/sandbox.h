@@ -23,8 +23,8 @@ bool sandbox_may_reach(const struct sandbox *s, const uint8_t address[16], uint1
 // Bytes that may still leave (or arrive) under the quotas of the sandbox and the rule.
 uint64_t sandbox_left(const struct sandbox *s, bool out, uint32_t rule);
 
-// Counts bytes that were moved.
-void sandbox_count(struct sandbox *s, bool out, uint32_t rule, uint64_t n);
+// Counts bytes that were moved over TCP or UDP.
+void sandbox_count(struct sandbox *s, bool out, uint8_t protocol, uint32_t rule, uint64_t n);
 
 // The reason of a refusal or cut by a quota: NET_QUOTA, NET_IN_QUOTA or NET_NAME_QUOTA.
 enum net_reason sandbox_quota_reason(const struct sandbox *s, bool out);

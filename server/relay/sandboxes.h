@@ -21,6 +21,9 @@ void sandbox_spent(struct sandbox *s);
 // Reports that POLICY was carried out; later if the socket is full.
 void sandbox_in_force(struct sandbox *s);
 
+// SETTLE: accepts and receives what waits at the listeners, at most a turn's worth, and reports what was carried (settle.c).
+void sandbox_settle(struct sandbox *s, uint32_t number);
+
 // CLOSE: closes everything at once; CLOSED is reported when nothing is left.
 void sandbox_close(struct sandbox *s);
 

@@ -16,8 +16,9 @@
 #include "sandbox.h"
 
 static void
-refuse(int fd)
+refuse(struct sandbox *s, int fd)
 {
+    tcp_leave(s, fd);
     tcp_reset_at_close(fd, true);
     (void)close(fd);
 }
@@ -178,6 +179,8 @@ begin(struct sandbox *s, struct flow *f, int fd, const struct net_flow *asked)
     s->changed = true;
     tick_need(s->relay);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    // an urgent byte is passed on as an ordinary one
+    (void)setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &yes, sizeof yes);
     tcp_reset_at_close(fd, true);
     if (f->small)
         keep_small(fd);
@@ -214,18 +217,19 @@ accepted(struct listener *l, int fd)
     uint8_t local[16];
     uint16_t port = 0;
     struct net_flow asked;
-    if (getsockname(fd, (struct sockaddr *)&sa, &sa_n) < 0) {
-        refuse(fd);
-        return;
-    }
-    address_from_sockaddr(&sa, local, &port);
-    if (!sandbox_flow(s, local, IPPROTO_TCP, &asked)) {
-        refuse(fd); // not a flow: the job connected to the listener directly
-        return;
+    bool known = getsockname(fd, (struct sockaddr *)&sa, &sa_n) == 0;
+    if (known) {
+        address_from_sockaddr(&sa, local, &port);
+        known = sandbox_flow(s, local, IPPROTO_TCP, &asked);
     }
     bool room = s->connections < RELAY_CONNECTIONS;
-    if (room && asked.port == NET_DNS_PORT) {
+    if (known && asked.port == NET_DNS_PORT && room) {
         dns_stream_open(s, fd, &asked.user);
+        return;
+    }
+    s->carried.connections += !known || asked.port != NET_DNS_PORT;
+    if (!known) {
+        refuse(s, fd); // not a flow: the job connected to the listener directly
         return;
     }
     struct flow *f =
@@ -235,9 +239,10 @@ accepted(struct listener *l, int fd)
                                            .user = &asked.user,
                                            .rule = UINT32_MAX,
                                            .port = asked.port,
-                                           .protocol = IPPROTO_TCP};
+                                           .protocol = IPPROTO_TCP,
+                                           .first = asked.port != NET_DNS_PORT};
         report_denied(s, NET_FULL, &about);
-        refuse(fd);
+        refuse(s, fd);
     } else {
         begin(s, f, fd, &asked);
     }

@@ -123,6 +123,11 @@ uint32_t tcp_flows(void);
 // RST; off for a flow that both sides have ended.
 void tcp_reset_at_close(int fd, bool on);
 
+// The bytes of a job's connection that wait in the kernel: from the job, not passed on; for the job, not acknowledged.
+void tcp_waiting(int fd, uint64_t *left, uint64_t *unsent);
+// Counts them as left when the connection is closed. Call it right before.
+void tcp_leave(struct sandbox *s, int fd);
+
 // It is connected, or needs no connection any more.
 void tcp_set_open(struct flow *f);
 

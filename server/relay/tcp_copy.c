@@ -2,6 +2,7 @@
 // Moves the bytes of a flow: peeks at one socket, writes to the other, and removes from the first what the second
 // accepted. See tcp.h.
 #include <errno.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "rate.h"
@@ -78,7 +79,7 @@ move_lane(struct flow *f, bool out)
         turn -= n;
         lane->bytes += n;
         if (n > 0)
-            sandbox_count(f->sandbox, out, f->rule, n);
+            sandbox_count(s, out, IPPROTO_TCP, f->rule, n);
     }
     lane->blocked = outcome == WAIT_WRITE;
     lane->ended = lane->ended || outcome == ENDED;

@@ -61,6 +61,23 @@ tcp_reset_at_close(int fd, bool on)
         (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
 }
 
+void
+tcp_waiting(int fd, uint64_t *left, uint64_t *unsent)
+{
+    int n = 0;
+    if (fd >= 0 && ioctl(fd, FIONREAD, &n) == 0 && n > 0)
+        *left += (uint64_t)n;
+    n = 0;
+    if (fd >= 0 && ioctl(fd, SIOCOUTQ, &n) == 0 && n > 0)
+        *unsent += (uint64_t)n;
+}
+
+void
+tcp_leave(struct sandbox *s, int fd)
+{
+    tcp_waiting(fd, &s->carried.tcp_left, &s->carried.tcp_unsent);
+}
+
 static void
 release(struct flow *f)
 {
@@ -91,6 +108,7 @@ tcp_about(const struct flow *f)
         .error = f->state != FLOW_OPEN ? f->error : 0,
         .out_bytes = f->out.bytes,
         .in_bytes = f->in.bytes,
+        .first = f->state != FLOW_OPEN,
     };
 }
 
@@ -121,6 +139,7 @@ drain(struct flow *f, enum net_reason reason)
     f->dial_until_ms = f->sandbox->relay->now_ms + TCP_DRAIN_MS;
     f->sandbox->draining++;
     list_remove(&f->waits);
+    tcp_leave(f->sandbox, f->job.fd);
     (void)watch_close(&f->job, tcp_on_closed);
     watch_want(&f->peer, 0, tcp_on_ready);
     return true;
@@ -159,6 +178,7 @@ tcp_end(struct flow *f, bool reset, enum net_reason reason)
     about.reason = reason;
     if (!f->denied && !f->draining && report_is_quota(reason)) {
         report_denied(s, reason, &about);
+        about.first = false;
         if (drain(f, reason))
             return;
     }
@@ -181,6 +201,7 @@ tcp_end(struct flow *f, bool reset, enum net_reason reason)
     s->flows_n--;
     t.open--;
     f->ended = true;
+    tcp_leave(s, f->job.fd);
     (void)watch_close(&f->job, tcp_on_closed);
     (void)watch_close(&f->peer, tcp_on_closed);
     if (f->handles == 0)

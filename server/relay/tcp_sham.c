@@ -47,7 +47,7 @@ read_all(struct flow *f)
         }
         f->out.ended = n == 0;
         f->out.bytes += (uint64_t)n;
-        sandbox_count(s, true, f->rule, (uint64_t)n);
+        sandbox_count(s, true, IPPROTO_TCP, f->rule, (uint64_t)n);
         sham_keep(&f->sham, scratch, (size_t)n);
         wait_for_more(f, f->sham.replied ? TCP_SHAM_AFTER_MS : TCP_SHAM_QUIET_MS);
         turn -= (size_t)n < turn ? (size_t)n : turn;
@@ -66,7 +66,7 @@ send_reply(struct flow *f)
         fits ? send(f->job.fd, reply->bytes, reply->n, MSG_DONTWAIT | MSG_NOSIGNAL) : -1;
     if (n > 0) {
         f->in.bytes += (uint64_t)n;
-        sandbox_count(s, false, f->rule, (uint64_t)n);
+        sandbox_count(s, false, IPPROTO_TCP, f->rule, (uint64_t)n);
     }
     f->sham.replied = true;
     wait_for_more(f, TCP_SHAM_AFTER_MS);

@@ -180,7 +180,7 @@ on_answer(uv_poll_t *uv, int status, int events)
         }
         if (!rate_datagram(s, false, (size_t)n))
             continue;
-        sandbox_count(s, false, a->rule, bytes);
+        sandbox_count(s, false, IPPROTO_UDP, a->rule, bytes);
         a->in_bytes += bytes;
         udp_reply(a->listener, &a->job, a->key.local, r->scratch, (size_t)n);
     }
@@ -351,37 +351,39 @@ pretend(struct association *a, const uint8_t *bytes, size_t n)
 {
     struct sandbox *s = a->sandbox;
     const struct relay_reply *reply = a->sham.reply;
-    sandbox_count(s, true, a->rule, n);
+    sandbox_count(s, true, IPPROTO_UDP, a->rule, n);
     a->out_bytes += n;
     sham_keep(&a->sham, bytes, n);
     if (reply == NULL || is_over(sandbox_left(s, false, a->rule), reply->n))
         return;
-    sandbox_count(s, false, a->rule, reply->n);
+    sandbox_count(s, false, IPPROTO_UDP, a->rule, reply->n);
     a->in_bytes += reply->n;
     udp_reply(a->listener, &a->job, a->key.local, reply->bytes, reply->n);
 }
 
-static void
+// False: the datagram is dropped.
+static bool
 forward(struct association *a, const uint8_t *bytes, size_t n)
 {
     struct sandbox *s = a->sandbox;
     a->used_ms = s->relay->now_ms;
     if (!a->watch.live && !a->sham.on)
-        return; // the name is being resolved: the datagram is lost
+        return false; // the name is being resolved
     if (is_over(sandbox_left(s, true, a->rule), n)) {
         enum net_reason reason = sandbox_quota_reason(s, true);
         end(a, reason);
-        return;
+        return false;
     }
     if (a->sham.on) {
         pretend(a, bytes, n);
-        return;
+        return true;
     }
     if (!rate_datagram(s, true, n))
-        return;
-    sandbox_count(s, true, a->rule, n);
+        return false;
+    sandbox_count(s, true, IPPROTO_UDP, a->rule, n);
     a->out_bytes += n;
     (void)send(a->watch.fd, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return true;
 }
 
 // Whether the flow address still stands for the association's destination. The peer can keep an association alive for
@@ -398,7 +400,8 @@ still_leads(struct association *a)
            memcmp(now.address, a->flow.address, sizeof now.address) == 0;
 }
 
-static void
+// False: the datagram is dropped. Queries are never.
+static bool
 on_datagram(struct listener *l, const struct sockaddr_storage *from, const uint8_t local[16],
             size_t n)
 {
@@ -407,24 +410,21 @@ on_datagram(struct listener *l, const struct sockaddr_storage *from, const uint8
     memcpy(key.local, local, sizeof key.local);
     address_from_sockaddr(from, key.source, &key.port);
     struct association *a = find(&key);
-    if (a != NULL && still_leads(a)) {
-        forward(a, s->relay->scratch, n);
-        return;
-    }
+    if (a != NULL && still_leads(a))
+        return forward(a, s->relay->scratch, n);
     if (a != NULL)
         end(a, NET_REASON_NONE);
     struct net_flow flow;
     if (!sandbox_flow(s, local, IPPROTO_UDP, &flow))
-        return; // not a flow: the job sent to the listener directly
+        return false; // not a flow: the job sent to the listener directly
     if (flow.port == NET_DNS_PORT) {
         struct dns_route route = {.listener = l, .to = *from, .user = flow.user};
         memcpy(route.local, local, sizeof route.local);
         (void)dns_ask(s, &route, s->relay->scratch, n);
-        return;
+        return true;
     }
     a = begin(l, &key, from, &flow);
-    if (a != NULL)
-        forward(a, s->relay->scratch, n);
+    return a != NULL && forward(a, s->relay->scratch, n);
 }
 
 // The destination address of a received datagram.
@@ -476,8 +476,9 @@ udp_on_listener(uv_poll_t *uv, int status, int events)
         ssize_t n = recvmsg(l->watch.fd, &m, MSG_DONTWAIT);
         if (n < 0 && errno == EAGAIN)
             break;
-        if (n >= 0 && (m.msg_flags & MSG_TRUNC) == 0 && local_of(&m, local))
-            on_datagram(l, &from, local, (size_t)n);
+        if (n >= 0 && ((m.msg_flags & MSG_TRUNC) != 0 || !local_of(&m, local) ||
+                       !on_datagram(l, &from, local, (size_t)n)))
+            l->sandbox->carried.udp_dropped += (uint64_t)n;
     }
     watch_want(&l->watch, UV_READABLE, udp_on_listener);
 }

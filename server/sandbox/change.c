@@ -266,6 +266,12 @@ sandbox_network(struct sandbox *s, struct network *n, struct sandbox_waiter *w, 
     return s->all->networks->change(s, n, w, e);
 }
 
+bool
+sandbox_settle_traffic(struct sandbox *s, struct sandbox_settler *w)
+{
+    return s->all->networks->settle(s, w);
+}
+
 void
 sandbox_network_changed(struct sandbox *s, bool other)
 {

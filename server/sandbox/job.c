@@ -54,6 +54,7 @@ log_job(const struct job *j, const char *event, const struct err *e)
 }
 
 static void wait_for_its_end(struct job *j);
+static void on_settled(struct sandbox_settler *w);
 
 // The guest did not respond, so its sandbox is not trusted any more. But if the spawner has not killed the job yet,
 // the guest has nothing to report.
@@ -170,6 +171,8 @@ job_new(struct sandbox *s, const struct job_spec *spec)
     list_init(&j->of_sandbox);
     list_init(&j->kept_node);
     list_init(&j->followers);
+    list_init(&j->settler.node);
+    j->settler.done = on_settled;
     for (int i = 0; i < STDIO_N; i++)
         j->fd[i] = -1;
     j->output = output_new(spec->limits.v[LIMIT_OUTPUT_BYTES]);
@@ -344,6 +347,7 @@ static void
 finish(struct job *j)
 {
     struct sandbox *s = j->sandbox;
+    list_remove(&j->settler.node);
     j->used.output_bytes = output_total(j->output);
     j->used.output_cut_bytes = output_cut(j->output);
     bill_compute(&j->used, &j->result.bill);
@@ -369,11 +373,35 @@ finish(struct job *j)
     sandbox_destroy(s, &e, NULL);
 }
 
+static void
+on_settled(struct sandbox_settler *w)
+{
+    finish(container_of(w, struct job, settler));
+}
+
+static void
+on_unsettled(void *cookie)
+{
+    finish(cookie);
+}
+
+// Its processes and its output have ended. What was reported about its traffic follows at once, unless the relay is stuck.
+static void
+settle(struct job *j)
+{
+    if (!list_empty(&j->settler.node))
+        return;
+    if (sandbox_settle_traffic(j->sandbox, &j->settler))
+        (void)loop_timer_start(loop_of(j), &j->timeout, JOB_SETTLE_MS, on_unsettled, j);
+    else
+        finish(j);
+}
+
 void
 job_output_ended(struct job *j)
 {
     if (j->state == JOB_DRAINING)
-        finish(j);
+        settle(j);
 }
 
 static void
@@ -381,7 +409,7 @@ on_grace_over(void *cookie)
 {
     struct job *j = cookie;
     (void)job_io_drain(j);
-    finish(j);
+    settle(j);
 }
 
 // The main process has ended: reads the counters, then the rest of the pipes.
@@ -406,7 +434,7 @@ static void
 drain_then_finish(struct job *j)
 {
     if (job_io_drain(j))
-        finish(j);
+        settle(j);
     else
         (void)loop_timer_start(loop_of(j), &j->timeout, JOB_GRACE_MS, on_grace_over, j);
 }

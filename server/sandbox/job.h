@@ -32,6 +32,7 @@ struct server;
 enum {
     JOB_INPUT_QUEUE_MAX = 256 * 1024,
     JOB_COMMAND_BYTES_MAX = 120 * 1024, // arguments and environment
+    JOB_SETTLE_MS = 100,                // timeout for the relay's counters, after that
     JOB_GRACE_MS = 100,                 // timeout for the pipes, after the main process ended
     JOB_START_MS = 60 * 1000,           // timeout for the guest's answer to Start
     JOB_KILL_MS = 5 * 1000,             // timeout for its answer to a kill

@@ -7,6 +7,7 @@
 #include "cgstat.h"
 #include "job.h"
 #include "observers.h"
+#include "sandbox.h"
 #include "server/base/loop.h"
 
 // The reason why the broker ended it.
@@ -55,6 +56,7 @@ struct job {
     struct job_result result;
     char end_reason[256];
 
+    struct sandbox_settler settler; // waits while its traffic is settled, before it is DONE
     struct list followers;
     struct list *walk; // the next follower, during the calls
     unsigned walking;  // then it must not be freed

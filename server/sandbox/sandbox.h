@@ -110,6 +110,12 @@ struct sandbox_net {
     bool under_way;           // the relay got a policy, and has not confirmed it yet
 };
 
+// One that waits until the traffic of a sandbox so far is settled: everything that was reported about it has arrived.
+struct sandbox_settler {
+    struct list node; // the waiter may remove it
+    void (*done)(struct sandbox_settler *w);
+};
+
 // The functions of the layer above for the network of a sandbox, registered once at start. Without them no sandbox
 // has a network.
 struct sandbox_networks {
@@ -121,6 +127,8 @@ struct sandbox_networks {
     int (*change)(struct sandbox *s, struct network *n, struct sandbox_waiter *w, struct err *e);
     // Cuts its flows and closes its listeners. True: `done` will be called; false: there is nothing to close.
     bool (*close)(struct sandbox *s, void (*done)(void *cookie), void *cookie);
+    // A job ends: true: w->done is called when its traffic is settled, if w still waits then; false: it is settled, or cannot be.
+    bool (*settle)(struct sandbox *s, struct sandbox_settler *w);
     // Nothing of it is left: frees what `net` owns. Also called if `born` was not.
     void (*forget)(struct sandbox *s);
 };
@@ -454,6 +462,9 @@ bool sandbox_network_is_off(const struct sandbox *s);
 
 // The same for a process that is started now; remembers if it can make other sockets.
 bool sandbox_starts_off(struct sandbox *s);
+
+// See struct sandbox_networks.settle.
+bool sandbox_settle_traffic(struct sandbox *s, struct sandbox_settler *w);
 
 // For struct sandbox_networks: adds w to the waiters for the network; calls all of them (s may be freed when it
 // returns); reports that the policy in force is another one, or (not `other`) was put in force again.

@@ -53,6 +53,14 @@ close_without(struct sandbox *s, void (*done)(void *cookie), void *cookie)
     return false;
 }
 
+static bool
+settle_without(struct sandbox *s, struct sandbox_settler *w)
+{
+    (void)s;
+    (void)w;
+    return false;
+}
+
 static void
 forget_without(struct sandbox *s)
 {
@@ -64,6 +72,7 @@ static const struct sandbox_networks no_networks = {
     .limit = limit_without,
     .change = change_without,
     .close = close_without,
+    .settle = settle_without,
     .forget = forget_without,
 };
 

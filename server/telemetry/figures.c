@@ -10,6 +10,8 @@
 #include "server/sandbox/job_message.h"
 #include "proto/now.h"
 #include "server/base/metrics.h"
+#include "server/network/net.h"
+#include "server/network/witness.h"
 #include "server/sandbox/spawn.h"
 
 // ---- accounts
@@ -333,6 +335,18 @@ note_account(struct notes *n, const struct telemetry *t, const struct watch_acco
                      "profiles: for some threads not every sequence of calls was compared");
 }
 
+// The witnesses of a job that ends. NULL: there are none, or it runs.
+static const struct witness *
+witness_of(const struct telemetry *t, const struct job *j, struct witness *out)
+{
+    const struct sandbox *s = job_sandbox(j);
+    struct job_view v;
+    job_view(j, &v);
+    return t->srv->net != NULL && v.result != NULL
+               ? witnesses_of(net_witnesses(t->srv->net), s->slot, s->generation, out)
+               : NULL;
+}
+
 Stockade__V1__Record *
 telemetry_record(struct telemetry *t, struct job *j, struct arena *a)
 {
@@ -358,8 +372,10 @@ telemetry_record(struct telemetry *t, struct job *j, struct arena *a)
     }
     net.queries = b != NULL ? rose(b->queries, w->queries) : 0;
     net.shared = !w->alone;
+    struct witness witness;
     const struct record_view v = {
         .network = has_net ? &net : NULL,
+        .witness = witness_of(t, j, &witness),
         .account = account,
         .syscalls = counted,
         .whole = n.whole,

@@ -19,6 +19,7 @@
 #include "stockade/v1/record.pb-c.h"
 
 struct finding;
+struct witness;
 
 enum {
     // as in record.proto; half of each list are the first entries, half the last
@@ -65,6 +66,7 @@ struct record {
 // Further parts of a message: the kernel's counters, and the active hooks. All borrowed, also by the message.
 struct record_view {
     const Stockade__V1__NetworkUse *network; // NULL: not counted
+    const struct witness *witness;           // of its traffic, at the job's end; NULL: none
     const struct watch_account *account;     // NULL: not counted
     bool syscalls;                           // system calls were counted
     bool whole;                              // all hooks were active all the time

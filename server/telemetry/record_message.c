@@ -9,6 +9,7 @@
 
 #include "finding.h"
 #include "proto/utf8.h"
+#include "server/network/witness.h"
 #include "server/base/syscall_names.h"
 
 static Google__Protobuf__Timestamp *
@@ -320,6 +321,49 @@ add_reached(Stockade__V1__Record *m, const struct record *r, struct arena *a)
     return copy_notes(&m->reached, &m->n_reached, (const char *const *)r->reached, r->reached_n, a);
 }
 
+static void
+fill_witnesses(const struct witness *w, Stockade__V1__KernelTraffic *k,
+               Stockade__V1__RelayTraffic *r)
+{
+    k->connections = w->after.connections;
+    k->resets = w->after.resets;
+    k->tcp_sent_bytes = w->after.tcp_sent;
+    k->tcp_acknowledged_bytes = w->after.tcp_acknowledged;
+    k->tcp_received_bytes = w->after.tcp_received;
+    k->udp_sent_bytes = w->after.udp_sent;
+    k->udp_received_bytes = w->after.udp_received;
+    r->connections = w->relay.connections;
+    r->reported = w->reported;
+    r->tcp_out_bytes = w->relay.tcp_out;
+    r->tcp_left_bytes = w->relay.tcp_left;
+    r->tcp_in_bytes = w->relay.tcp_in;
+    r->tcp_unsent_bytes = w->relay.tcp_unsent;
+    r->udp_out_bytes = w->relay.udp_out;
+    r->udp_dropped_bytes = w->relay.udp_dropped;
+    r->udp_in_bytes = w->relay.udp_in;
+}
+
+static bool
+add_witnesses(Stockade__V1__Record *m, const struct witness *w, struct arena *a)
+{
+    static const Stockade__V1__Agreement says[] = {
+        [WITNESS_AGREE] = STOCKADE__V1__AGREEMENT__AGREEMENT_YES,
+        [WITNESS_DISAGREE] = STOCKADE__V1__AGREEMENT__AGREEMENT_NO,
+        [WITNESS_UNKNOWN] = STOCKADE__V1__AGREEMENT__AGREEMENT_UNKNOWN,
+    };
+    Stockade__V1__TrafficWitnesses *t = wire_make(a, &stockade__v1__traffic_witnesses__descriptor);
+    if (t == NULL)
+        return false;
+    t->kernel = wire_make(a, &stockade__v1__kernel_traffic__descriptor);
+    t->relay = wire_make(a, &stockade__v1__relay_traffic__descriptor);
+    if (t->kernel == NULL || t->relay == NULL)
+        return false;
+    fill_witnesses(w, t->kernel, t->relay);
+    t->agreement = says[witness_judge(w, &t->reason)];
+    m->witnesses = t;
+    return true;
+}
+
 Stockade__V1__Record *
 record_message(const struct record *r, const struct record_view *v, struct arena *a)
 {
@@ -333,6 +377,8 @@ record_message(const struct record *r, const struct record_view *v, struct arena
             return NULL;
         *m->network = *v->network;
     }
+    if (v->witness != NULL && !add_witnesses(m, v->witness, a))
+        return NULL;
     if (v->account != NULL)
         add_account(m, v->account);
     if (v->account != NULL && v->syscalls && !add_syscalls(m, v->account, a))

@@ -268,6 +268,78 @@ def a_record_can_be_shown_and_found(b):
     check(b.cli("audit", "grep", "never-in-it", folder(b)).returncode == 1, "nothing is found")
 
 
+def keys_of(b, *action):
+    code, keys = b.json("admin", "audit-key", *action)
+    check(code == 0 and [k["signs"] for k in keys] == [False] * (len(keys) - 1) + [True], f"{code} {keys}")
+    check(all(k["key"].startswith(k["id"]) and len(k["key"]) == 64 for k in keys), keys)
+    return [k["key"] for k in keys]
+
+
+def the_key_changes_for_operators_only(b):
+    before = keys_of(b)
+    r = b.stranger("admin", "audit-key", "rotate")
+    check(r.returncode != 0 and b"admin.write" in r.stderr, r.stderr)
+    for words in (("spin",), ("export",), ("rotate", "now")):
+        r = b.cli("admin", "audit-key", *words)
+        check(r.returncode == 2 and b"show, rotate, or export FILE" in r.stderr, r.stderr)
+    check(keys_of(b, "show") == before, "nothing changed")
+
+
+def the_first_key_vouches_for_those_after_it(b):
+    first = keys_of(b)[-1]
+    second = keys_of(b, "rotate")[-1]
+    check(b.cli("create").returncode == 0, "a record between them")
+    keys = keys_of(b, "rotate")
+    check(keys[-3:] == [first, second, keys[-1]] and len({*keys}) == len(keys), keys)
+    code, result = b.json("run", "true")
+    check(code == 0, result)
+    proof = f"{b.folder}/proof"
+    until(lambda: b.cli("inspect", "--proof", result["process_id"]).returncode == 0, "it is signed", 20)
+    with open(proof, "wb") as f:
+        f.write(b.cli("inspect", "--proof", result["process_id"]).stdout)
+    found = verified(b, key=first)
+    check(found["whole"] and found["rekeyed"] == 2 and found["key"] == keys[-1], found)
+    found = verified(b, key=keys[-1])
+    check(not found["whole"] and {p["kind"] for p in found["problems"]} == {"foreign"}, found)
+    names = [m["change"]["name"] for m in records(b) if m.get("change", {}).get("kind") == "audit-key"]
+    check(names == [second[:16], keys[-1][:16]], names)
+    exported = f"{b.folder}/keys"
+    check(b.cli("admin", "audit-key", "export", exported).returncode == 0, "exported")
+    with open(exported, encoding="ascii") as mine, open(f"{folder(b)}/audit.pub", encoding="ascii") as f:
+        check(mine.read() == f.read(), "the same as audit.pub")
+    check(b.cli("admin", "audit-key", "export", exported).returncode != 0, "a file that is there stays")
+    r = b.cli("audit", "verify", "--public-key", exported, "--proof", proof)
+    check(r.returncode == 0, r.stderr)
+    r = b.cli("audit", "verify", "--public-key", first, "--proof", proof)
+    check(r.returncode != 0 and b"another key" in r.stderr, r.stderr)
+    os.remove(exported)
+
+
+def a_change_that_was_interrupted_is_ended_or_forgotten(b):
+    key, following = f"{folder(b)}/audit.key", f"{folder(b)}/audit.key.next"
+    with open(key, "rb") as f:
+        old = f.read()
+    keys = keys_of(b, "rotate")
+    check(not os.path.exists(following), "it became the key")
+    b.stop()
+    os.rename(key, following)  # as if it had been killed before that
+    shutil.copyfile(following, key)
+    with open(key, "wb") as f:
+        f.write(old)
+    os.chown(key, os.stat(following).st_uid, os.stat(following).st_gid)
+    b.start()
+    check(keys_of(b) == keys and not os.path.exists(following), "the change was ended")
+    b.stop()
+    shutil.copyfile(key, following)
+    with open(following, "w", encoding="ascii") as f:
+        f.write("1" * 64 + "\n")  # a key that the log does not name
+    os.chown(following, os.stat(key).st_uid, os.stat(key).st_gid)
+    b.start()
+    check(keys_of(b) == keys and not os.path.exists(following), "the change was forgotten")
+    found = verified(b)
+    check(found["whole"] and found["key"] == keys[-1], found)
+
+
 def main():
     with Broker(config=CONFIG) as b:
         status = run_cases([only_the_broker_may_read_it,
@@ -280,6 +352,9 @@ def main():
                             a_record_can_be_shown_and_found,
                             a_changed_copy_is_found_with_the_public_key_alone,
                             another_key_does_not_verify_it,
+                            the_key_changes_for_operators_only,
+                            the_first_key_vouches_for_those_after_it,
+                            a_change_that_was_interrupted_is_ended_or_forgotten,
                             kill_9_while_it_writes_leaves_a_log_that_goes_on], lambda case: case(b))
     small = Broker(name="-small", config="", prefix=[])
     small.write_config(f"audit: {{folder: {small.folder}/small/log}}\n")

@@ -5,43 +5,26 @@ wait. The call ends with an error, other callers are served meanwhile, and nothi
 
 The guest is programs/hostile_guest.c, beside links to the programs of the build."""
 
-import atexit
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
-BUILD = os.environ.get("STOCKADE_BUILD", "")
+from replaced import build_without
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def with_hostile_guest():
     """A folder like the build's, whose guest is hostile."""
-    folder = tempfile.mkdtemp(prefix="hostile-", dir=f"{BUILD}/tests")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    os.chmod(folder, 0o755)
-    os.mkdir(f"{folder}/server")
-    for entry in os.scandir(f"{BUILD}/server"):
-        if entry.name.startswith("stockade") and entry.is_file():
-            os.link(entry.path, f"{folder}/server/{entry.name}")
-        elif entry.name == "kernels":
-            os.symlink(entry.path, f"{folder}/server/kernels")
-    for name in ("client", "proto", "CMakeCache.txt"):
-        os.symlink(f"{BUILD}/{name}", f"{folder}/{name}")
-    guest = f"{folder}/server/stockade-guest"
-    os.unlink(guest)
+    folder = build_without("stockade-guest")
     subprocess.run([os.environ.get("CC", "cc"), "-O1", "-std=gnu17", "-Wall", "-Wextra", "-D_GNU_SOURCE", "-pthread",
-                    f"{HERE}/programs/hostile_guest.c", "-o", guest], check=True)
+                    f"{HERE}/programs/hostile_guest.c", "-o", f"{folder}/server/stockade-guest"], check=True)
     return folder
 
 
-if not BUILD or not shutil.which(os.environ.get("CC", "cc")):
-    print("skipped: needs a build folder and a compiler", flush=True)
-    sys.exit(77)
-os.environ["STOCKADE_BUILD"] = FOLDER = with_hostile_guest()
+FOLDER = with_hostile_guest()
 
 from broker import Broker  # noqa: E402 (it reads STOCKADE_BUILD)
 from runner import Skipped, check, run_cases, time_passes, until  # noqa: E402

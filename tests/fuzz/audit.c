@@ -49,7 +49,7 @@ verify(const uint8_t *bytes, size_t n)
     struct audit_verify *v = NULL;
     int fd = memfd_create("audit", MFD_CLOEXEC);
     if (fd < 0 || write(fd, bytes, n) != (ssize_t)n ||
-        audit_verify_new(key, on_problem, &problems, &v, &e) < 0)
+        audit_verify_new(&key, 1, on_problem, &problems, &v, &e) < 0)
         abort();
     const int r = audit_verify_file(v, fd, "file", &e);
     const struct audit_verified out = audit_verify_end(v);

@@ -134,7 +134,7 @@ trail_verify(struct trail_seen *seen)
     struct audit_verify *v = NULL;
     trail_key(key);
     *seen = (struct trail_seen){.text = ""};
-    assert_int_equal(audit_verify_new(key, on_problem, seen, &v, &e), 0);
+    assert_int_equal(audit_verify_new(&key, 1, on_problem, seen, &v, &e), 0);
     for (unsigned i = 1; i < 20000; i++) {
         char path[128];
         (void)snprintf(path, sizeof path, "%s/audit-%08u.log", trail_folder, i);

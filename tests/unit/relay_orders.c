@@ -76,13 +76,13 @@ kinds_slots_modes_and_descriptors_beyond_their_bounds_are_refused(void **state)
 {
     (void)state;
     struct packet p;
-    static const uint32_t kinds[] = {0, 7, UINT32_MAX};
+    static const uint32_t kinds[] = {0, RELAY_SETTLE + 1, UINT32_MAX};
     for (size_t i = 0; i < 3; i++) {
         p = fine(RELAY_CLOSE);
         p.o->kind = kinds[i];
         assert_false(check(&p));
     }
-    for (uint32_t kind = RELAY_CONFIGURE; kind <= RELAY_SPENT; kind++) {
+    for (uint32_t kind = RELAY_CONFIGURE; kind <= RELAY_SETTLE; kind++) {
         p = fine(kind);
         p.o->slot = BPF_SLOTS;
         assert_false(check(&p));
@@ -165,7 +165,7 @@ static void
 only_OPEN_has_earlier_counters(void **state)
 {
     (void)state;
-    for (uint32_t kind = RELAY_CONFIGURE; kind <= RELAY_SPENT; kind++) {
+    for (uint32_t kind = RELAY_CONFIGURE; kind <= RELAY_SETTLE; kind++) {
         struct packet p = fine(kind);
         p.o->counted.out_bytes = 1;
         assert_int_equal(check(&p), kind == RELAY_OPEN);
@@ -249,7 +249,7 @@ static void
 every_valid_kind_is_accepted(void **state)
 {
     (void)state;
-    for (uint32_t kind = RELAY_CONFIGURE; kind <= RELAY_SPENT; kind++) {
+    for (uint32_t kind = RELAY_CONFIGURE; kind <= RELAY_SETTLE; kind++) {
         struct packet p = fine(kind);
         assert_true(check(&p));
     }
