@@ -16,7 +16,7 @@
 #include "proto/auto.h"
 #include "private.h"
 
-enum { KEY_TEXT = 256, LINE = sizeof AUDIT_KEY_PREFIX + 2 * AUDIT_KEY + 1 };
+enum { KEY_TEXT = 256 };
 
 static int
 write_file(const char *path, mode_t mode, const char *text, struct err *e)
