@@ -215,6 +215,10 @@ fill_detail(const Stockade__V1__Event *m, struct detect_event *out)
     case STOCKADE__V1__EVENT__DETAIL_TERMINAL:
         detect_set_text(out, DETECT_EXECUTABLE, m->terminal->shell);
         return;
+    case STOCKADE__V1__EVENT__DETAIL_CREDENTIAL:
+        detect_set_text(out, DETECT_REASON, m->credential->reason);
+        detect_set_text(out, DETECT_DESTINATION, m->credential->address);
+        return;
     case STOCKADE__V1__EVENT__DETAIL_TRANSFER:
         detect_set_text(out, DETECT_PATH, m->transfer->path);
         detect_set_text(out, DETECT_OPERATION, m->transfer->direction);

@@ -357,6 +357,7 @@ make_core(struct broker *b, struct err *e)
         b->s.anomaly = anomaly_new(&b->s, &b->config->anomaly, b->config->state_dir);
     if (b->s.anomaly == NULL)
         return err_sys(e, ENOMEM, "start");
+    access_set_events(b->s.access, telemetry_events(b->s.telemetry));
     snapshots_observe(b->s.sandboxes);
     noted_observe(b->s.sandboxes);
     b->s.made = made_all_new(&b->s);

@@ -21,6 +21,7 @@ enum {
     CLASS_FILE = 1001,
     CLASS_PROCESS = 1007,
     CLASS_FINDING = 2004,
+    CLASS_AUTHENTICATION = 3002,
     CLASS_NETWORK = 4001,
     CLASS_DNS = 4003,
     CLASS_API = 6003,
@@ -244,6 +245,27 @@ fill_api(json_t *o, const struct stockade_event *event)
                                                  : fact_text(event, "reason"));
 }
 
+// A logon that failed. Who it was is not known.
+static void
+fill_authentication(json_t *o, const struct stockade_event *event)
+{
+    const char *address = fact_text(event, "address");
+    json_t *user = json_object();
+    json_t *service = json_object();
+    json_t *source = json_object();
+    put_text(user, "name", "unknown");
+    put(o, "user", user);
+    put_text(service, "name", "stockade");
+    put(o, "service", service);
+    put_text(source, is_address(address) ? "ip" : "name", address[0] != '\0' ? address : "unknown");
+    put_text(source, "svc_name", fact_text(event, "transport"));
+    put(o, "src_endpoint", source);
+    put_number(o, "status_id", STATUS_FAILURE);
+    put_text(o, "status_detail", fact_text(event, "reason"));
+    put_text(o, "message", fact_text(event, "text"));
+    put_number(o, "count", fact_number(event, "left_out") + 1);
+}
+
 static void
 fill_base(json_t *o, const struct stockade_event *event)
 {
@@ -283,6 +305,7 @@ static const struct kind {
     {"SANDBOX_AWAKE", CLASS_API, 3, fill_api},
     {"POLICY_CHANGED", CLASS_API, 3, fill_api},
     {"JOB_STARTED", CLASS_API, 1, fill_api},
+    {"CREDENTIAL_REFUSED", CLASS_AUTHENTICATION, 1, fill_authentication},
 };
 static const struct kind refused_query = {"DENIED", CLASS_DNS, 2, fill_dns};
 static const struct kind other = {"", CLASS_API, ACTIVITY_OTHER, fill_api};

@@ -14,8 +14,11 @@
 #include "proto/now.h"
 #include "proto/token.h"
 #include "server/base/metrics.h"
+#include "server/telemetry/events.h"
+#include "server/telemetry/record.h"
+#include "stockade/v1/telemetry_service.pb-c.h"
 
-enum { FAILURES_PER_MINUTE = 60, NS_PER_MS = 1000000 };
+enum { FAILURES_PER_MINUTE = 60, NS_PER_MS = 1000000, EVENT_TEXT = 256 };
 
 void
 access_settings_default(struct access_settings *s)
@@ -135,6 +138,39 @@ check(struct access *a, const char *credential, bool full, struct principal *out
     return unknown(e);
 }
 
+void
+access_set_events(struct access *a, struct events *events)
+{
+    a->events = events;
+}
+
+// The events belong to root, whose tenant has this name whatever the configuration maps.
+static void
+publish(struct access *a, const struct principal *peer, const char *whose, bool limited,
+        const struct err *why)
+{
+    Stockade__V1__Event m;
+    Stockade__V1__CredentialRefused detail = STOCKADE__V1__CREDENTIAL_REFUSED__INIT;
+    char text[EVENT_TEXT];
+    uint64_t left_out = 0;
+    if (a->events == NULL || !failures_may_publish(&a->failures, uv_hrtime(), &left_out))
+        return;
+    stockade__v1__event__init(&m);
+    m.kind = STOCKADE__V1__EVENT_KIND__EVENT_KIND_CREDENTIAL_REFUSED;
+    m.severity = limited ? STOCKADE__V1__SEVERITY__SEVERITY_WARNING
+                         : STOCKADE__V1__SEVERITY__SEVERITY_NOTICE;
+    m.tenant = "uid:0";
+    m.detail_case = STOCKADE__V1__EVENT__DETAIL_CREDENTIAL;
+    m.credential = &detail;
+    detail.transport = peer->transport != NULL ? peer->transport : "";
+    detail.address = whose;
+    detail.reason = why->reason;
+    detail.text = record_text(why->text, strlen(why->text), text, sizeof text);
+    detail.limited = limited;
+    detail.left_out = left_out;
+    events_publish(a->events, &m);
+}
+
 int
 access_check(void *access, const struct principal *peer, const char *credential,
              struct principal *out, struct err *e)
@@ -145,16 +181,20 @@ access_check(void *access, const struct principal *peer, const char *credential,
     uint64_t wait_ms = 0;
     const char *whose = peer->address[0] != '\0' ? peer->address : peer->tenant;
     const bool full = failures_full(&a->failures, whose, most, now, &wait_ms);
-    const int r = check(a, credential, full, out, e);
+    int r = check(a, credential, full, out, e);
     if (r == 0) {
         out->uid = peer->uid;
         out->gid = peer->gid;
         out->pid = peer->pid;
         return 0;
     }
-    if (r == -EAGAIN && full)
-        return too_many(wait_ms, e);
+    if (r == -EAGAIN && full) {
+        r = too_many(wait_ms, e);
+        publish(a, peer, whose, full, e);
+        return r;
+    }
     failures_add(&a->failures, whose, most, now, e);
+    publish(a, peer, whose, full, e);
     return full ? too_many(wait_ms, e) : r;
 }
 

@@ -43,6 +43,10 @@ void access_free(struct access *a);
 int access_check(void *access, const struct principal *peer, const char *credential,
                  struct principal *out, struct err *e);
 
+// Where refused credentials are published. Nowhere, until it is set. Borrowed.
+struct events;
+void access_set_events(struct access *a, struct events *events);
+
 // The counts of rates and histories (policy.h). Borrowed.
 struct policy_counts;
 struct policy_counts *access_counts(const struct access *a);

@@ -66,6 +66,23 @@ log_one(struct failures *f, const char *peer, uint64_t now_ns, const struct err 
                     why->reason);
 }
 
+bool
+failures_may_publish(struct failures *f, uint64_t now_ns, uint64_t *left_out)
+{
+    if (now_ns - f->events_from_ns >= NS_PER_MINUTE) {
+        f->events_from_ns = now_ns;
+        f->published = 0;
+    }
+    if (f->published >= FAILURES_EVENTS) {
+        f->left_out++;
+        return false;
+    }
+    f->published++;
+    *left_out = f->left_out;
+    f->left_out = 0;
+    return true;
+}
+
 void
 failures_add(struct failures *f, const char *peer, uint32_t per_minute, uint64_t now_ns,
              const struct err *why)

@@ -8,7 +8,7 @@
 
 #include "proto/err.h"
 
-enum { FAILURES_PEERS_MAX = 1024, FAILURES_PEER = 48 };
+enum { FAILURES_PEERS_MAX = 1024, FAILURES_PEER = 48, FAILURES_EVENTS = 60 };
 
 struct failures {
     struct {
@@ -18,11 +18,17 @@ struct failures {
     } row[FAILURES_PEERS_MAX];
     uint64_t log_from_ns; // lines of the log are limited too
     uint32_t logged, unlogged;
+    uint64_t events_from_ns; // and events
+    uint32_t published;
+    uint64_t left_out; // since the last event
 };
 
 // Whether the peer has none left at this time, and in how many milliseconds it will have one.
 bool failures_full(const struct failures *f, const char *peer, uint32_t per_minute, uint64_t now_ns,
                    uint64_t *wait_ms);
+
+// Whether one may be published as an event now: FAILURES_EVENTS in a minute. *left_out: how many could not be since the last event.
+bool failures_may_publish(struct failures *f, uint64_t now_ns, uint64_t *left_out);
 
 // One more, with its reason.
 void failures_add(struct failures *f, const char *peer, uint32_t per_minute, uint64_t now_ns,

@@ -11,6 +11,7 @@
 enum { ACCESS_BUCKETS = 4096, ACCESS_HASH_BYTES = 32 };
 
 struct api_key;
+struct events;
 struct issuers;
 struct tokens;
 
@@ -19,6 +20,7 @@ struct access {
     const struct access_settings *settings;
     struct access_clock start;
     struct failures failures;
+    struct events *events; // borrowed; NULL: in tests
     // ---- keys.c
     uint8_t hash_key[32];
     struct list keys; // oldest first

@@ -155,13 +155,16 @@ principal_of_peer(const struct transport_peer *peer, uint32_t own_uid,
     if (peer->tls) {
         of_tls(peer, out);
         write_address(peer, out->address);
+        out->transport = "tls";
         return;
     }
     *out = (struct principal){.tenant = "tcp", .proof = PROOF_NONE, .scopes = scopes_usual()};
     if (!peer->local) {
         write_address(peer, out->address);
+        out->transport = out->address[0] != '\0' ? "tcp" : "ws";
         return;
     }
+    out->transport = "ipc";
     out->proof = PROOF_PEER;
     out->uid = peer->uid;
     out->gid = peer->gid;

@@ -81,6 +81,8 @@ struct principal {
     // Of a key: its id; of a token: that of its first block; of a JSON Web Token: the beginning of its subject; otherwise "".
     char credential_id[PRINCIPAL_CREDENTIAL];
     char address[PRINCIPAL_ADDRESS]; // tcp, tls: of the peer; ipc, ws: ""
+    // Of a connection: "ipc", "tcp", "tls" or "ws"; of a credential: NULL. Constant.
+    const char *transport;
     // From the kernel (PROOF_PEER), for the log; otherwise 0.
     uint32_t uid, gid;
     int32_t pid;

@@ -452,7 +452,10 @@ become(struct sandbox *s, const struct sandbox_identity *was)
         return;
     const uint64_t ttl_ms = s->spec.ttl_ms;
     const int64_t left_ms = was->expires_ms - now_wall_ms();
-    sandbox_set_ttl(s, left_ms > 1 ? (uint64_t)left_ms : 1);
+    uint64_t ms = left_ms > 1 ? (uint64_t)left_ms : 1;
+    if (ttl_ms > 0 && ms > ttl_ms) // the host's clock was set back
+        ms = ttl_ms;
+    sandbox_set_ttl(s, ms);
     s->spec.ttl_ms = ttl_ms;
 }
 

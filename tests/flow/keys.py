@@ -77,6 +77,24 @@ def what_is_no_credential_is_refused_and_never_ignored(b):
     check(int(re.search(r"^stockade_credentials_refused_total (\d+)", text, re.M).group(1)) >= 9, text[:200])
 
 
+def a_refused_credential_is_an_event_without_its_text(b):
+    secret = "stk_" + "7" * 40
+    refused(stockade(b, "info", token=secret, address=tcp(b)))
+    code, found = b.json("events", "--from", "1", "--kind", "credential_refused")
+    check(code == 0 and len(found) >= 2, found)
+    text = json.dumps(found)
+    check(secret not in text and "7" * 20 not in text and "0" * 40 not in text, text)
+    for e in found:
+        c = e["credential"]
+        check(e["tenant"] == "uid:0" and c["reason"] and c["text"] and not e.get("sandbox_id"), e)
+    over = {e["credential"]["transport"]: e["credential"] for e in found}
+    check(over["tcp"]["address"] == "127.0.0.1" and over["tcp"]["reason"] == "CREDENTIAL_UNKNOWN", over)
+    check(over["ipc"]["address"] == "uid:0", over)
+    check(any(e["credential"].get("limited") and e["severity"] == "warning" for e in found), found)
+    r = stockade(b, "events", "--from", "1", "-o", "json", uid=4001)
+    check(r.returncode == 0 and "credential" not in r.stdout, r.stdout)
+
+
 def a_key_is_shown_once_and_only_its_hash_is_kept(b):
     key = make(b, "--label", "once", "--form", "e2b")
     check(re.fullmatch(r"e2b_[0-9a-f]{40}", key["secret"]), key)
@@ -198,7 +216,8 @@ def main():
                             a_token_file_is_read_and_an_empty_or_missing_one_refused,
                             a_backup_is_a_database_that_a_broker_can_start_with,
                             keys_outlast_kill_9,
-                            what_is_no_credential_is_refused_and_never_ignored], lambda case: case(b))
+                            what_is_no_credential_is_refused_and_never_ignored,
+                            a_refused_credential_is_an_event_without_its_text], lambda case: case(b))
     sys.exit(status)
 
 

@@ -250,6 +250,25 @@ refusals_are_forgotten_with_time(void **unused)
 }
 
 static void
+of_a_flood_of_refusals_few_are_events_and_the_next_counts_the_others(void **unused)
+{
+    static struct failures f;
+    const uint64_t minute = UINT64_C(60000000000);
+    uint64_t left_out = 7;
+    (void)unused;
+    for (int i = 0; i < FAILURES_EVENTS; i++) {
+        assert_true(failures_may_publish(&f, minute, &left_out));
+        assert_int_equal(left_out, 0);
+    }
+    for (int i = 0; i < 10000; i++)
+        assert_false(failures_may_publish(&f, 2 * minute - 1, &left_out));
+    assert_true(failures_may_publish(&f, 2 * minute, &left_out));
+    assert_int_equal(left_out, 10000);
+    assert_true(failures_may_publish(&f, 2 * minute, &left_out));
+    assert_int_equal(left_out, 0);
+}
+
+static void
 time_goes_on_when_the_clock_of_the_host_is_set_back(void **unused)
 {
     const struct access_clock start = {.wall_ms = 1000000, .boot_ms = 500};
@@ -275,6 +294,7 @@ main(void)
         TEST(a_revoked_key_is_refused_at_once_and_after_a_restart),
         TEST(a_peer_with_too_many_refusals_waits_and_a_valid_key_does_not),
         TEST(refusals_are_forgotten_with_time),
+        TEST(of_a_flood_of_refusals_few_are_events_and_the_next_counts_the_others),
         TEST(time_goes_on_when_the_clock_of_the_host_is_set_back),
     };
     return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
