@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What judges the outputs of stockade-exporter: the messages of OTLP, and the published schema of OCSF."""
 
+import fcntl
 import os
 import re
 import shutil
 import subprocess
 import sys
 
-from broker import INSTALLED
+from broker import BUILD, INSTALLED
 from runner import Skipped
+
+JUDGES = ("jsonschema==4.26.0", "ocsf-json-schema==1.2.0")
 
 
 def messages(folder):
@@ -38,8 +41,22 @@ def messages(folder):
     return requests_pb2.Logs, requests_pb2.Traces, requests_pb2.Metrics
 
 
+def packages_of_judges():
+    """Puts them on the path; installs them first where that was not done yet. Several tests may ask at a time."""
+    if INSTALLED:
+        return
+    folder = os.path.join(BUILD, "judges")
+    os.makedirs(folder, exist_ok=True)
+    with open(f"{folder}/.lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.isdir(f"{folder}/jsonschema"):
+            subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--root-user-action=ignore", "--target", folder, *JUDGES], check=False)
+    sys.path.append(folder)
+
+
 def ocsf_judge():
-    """The published schema, where the package ocsf-json-schema and jsonschema are installed."""
+    """The published schema: the packages ocsf-json-schema and jsonschema, installed in the build folder."""
+    packages_of_judges()
     try:
         from jsonschema import Draft202012Validator
         from ocsf_json_schema import OcsfJsonSchemaEmbedded, get_ocsf_schema
