@@ -51,8 +51,29 @@ def a_tenant_that_computes_in_short_jobs_begins_the_next_with_a_small_share(b, c
     until(lambda: begins_with() == 100, "it has rested again")
 
 
+def weights_share_what_there_is(b, c):
+    """Both sandboxes use both CPUs all the time; ten times the weight gets several times the CPU."""
+    burn = "for i in 1 2 3 4; do while :; do :; done & done; echo up; wait"
+    jobs = [c.begin_run(burn, {"cpu_weight": w, "cpu_millis": 64000, "wall_ms": 600000}) for w in (1000, 100)]
+    for job in jobs:
+        c.until(job, lambda job=job: job.output == b"up\n")
+
+    def used():
+        figures = {u.sandbox_id: u.cpu_ns for u in c.unary("/stockade.v1.TelemetryService/ListUsage", {}).usage}
+        return [figures[job.sandbox] for job in jobs]
+
+    until(lambda: min(used()) > 500e6, "both are known to compute: their start is over")
+    before = used()
+    until(lambda: used()[0] > before[0] + 1e9, "the heavy one goes on")
+    heavy, light = (now - then for now, then in zip(used(), before))
+    check(heavy > 3 * light, f"{heavy} and {light} ns of CPU")
+    for job in jobs:
+        c.unary(PROCESS + "Signal", {"process_id": job.id, "signal": 9})
+        c.finish(job)
+
+
 TESTS = [what_computes_all_the_time_is_idle_for_the_scheduler_until_it_rests,
-         a_tenant_that_computes_in_short_jobs_begins_the_next_with_a_small_share]
+         a_tenant_that_computes_in_short_jobs_begins_the_next_with_a_small_share, weights_share_what_there_is]
 
 if __name__ == "__main__":
     main(Broker(), TESTS)

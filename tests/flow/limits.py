@@ -266,27 +266,6 @@ def a_job_cannot_feign_that_its_cpu_time_was_over(b, c):
     check(r.outcome == SIGNALED and r.signal == 24 and "cpu_time_ms" not in hits(r), f"{r.outcome} {r.reason} {hits(r)}")
 
 
-def weights_share_what_there_is(b, c):
-    """Both sandboxes use both CPUs all the time; ten times the weight gets several times the CPU."""
-    burn = "for i in 1 2 3 4; do while :; do :; done & done; echo up; wait"
-    jobs = [c.begin_run(burn, {"cpu_weight": w, "cpu_millis": 64000, "wall_ms": 600000}) for w in (1000, 100)]
-    for job in jobs:
-        c.until(job, lambda job=job: job.output == b"up\n")
-
-    def used():
-        figures = {u.sandbox_id: u.cpu_ns for u in c.unary("/stockade.v1.TelemetryService/ListUsage", {}).usage}
-        return [figures[job.sandbox] for job in jobs]
-
-    until(lambda: min(used()) > 500e6, "both are known to compute: their start is over")
-    before = used()
-    until(lambda: used()[0] > before[0] + 1e9, "the heavy one goes on")
-    heavy, light = (now - then for now, then in zip(used(), before))
-    check(heavy > 3 * light, f"{heavy} and {light} ns of CPU")
-    for job in jobs:
-        c.unary(PROCESS + "Signal", {"process_id": job.id, "signal": KILLED})
-        c.finish(job)
-
-
 TESTS = [memory_ends_the_job, files_count_as_memory, swap_is_not_a_way_out, cpu_quota_makes_the_job_wait,
          cpu_time_ends_the_job_with_all_its_children, wall_time_ends_the_job_whatever_it_catches, processes_are_refused,
          exactly_as_many_processes_as_the_limit_says_are_possible, the_host_keeps_a_quarter_of_its_processes, open_files_of_the_host_are_not_used_up,
@@ -295,7 +274,7 @@ TESTS = [memory_ends_the_job, files_count_as_memory, swap_is_not_a_way_out, cpu_
          the_removal_of_many_folders_delays_no_other_job, a_full_disk_is_reported, a_lack_of_inodes_is_reported, a_disk_that_was_full_before_is_not_a_limit_of_the_next_job,
          shared_memory_and_temporary_files_count_too, output_is_cut_and_counted, what_stays_within_its_limits_hits_none,
          a_limit_that_one_job_hit_is_not_reported_for_the_next, a_process_too_many_is_a_limit_and_no_failure,
-         a_job_cannot_feign_that_its_cpu_time_was_over, weights_share_what_there_is]
+         a_job_cannot_feign_that_its_cpu_time_was_over]
 
 if __name__ == "__main__":
     main(Broker(), TESTS)

@@ -48,10 +48,15 @@ function update() {
   const more = c.state === "lost" ? `: ${c.text}; trying again` : "";
   setText(box, `${WORDS[c.state]}${more}`);
   document.documentElement.dataset.stale = String(c.state !== "live");
-  setText(document.getElementById("credential"), credential.get() ? "Forget the credential" : "Credential");
+  nameButton();
   count("count-findings", openFindings().length);
   count("count-approvals", [...store.approvals.values()].filter((a) => a.state === "pending").length);
   view?.update();
+}
+
+// Says what a click would do. At once, and not with the next figures: the click after the first does something else.
+function nameButton() {
+  setText(document.getElementById("credential"), credential.get() ? "Forget the credential" : "Credential");
 }
 
 async function changeCredential() {
@@ -69,6 +74,7 @@ async function changeCredential() {
 }
 
 function forgetAll() {
+  nameButton();
   if (!store.open && !credential.get()) location.reload();
   else forget();
 }
