@@ -166,6 +166,7 @@ listen_all(struct broker *b, struct err *e)
     rpc_set_principals(b->s.rpc, &b->config->access.principals);
     rpc_set_audit(b->s.rpc, b->s.audit);
     dispatch_set_credentials(b->s.dispatch, access_check, b->s.access);
+    access_set_events(b->s.access, telemetry_events(b->s.telemetry));
     dispatch_set_authority(b->s.dispatch, authority_decide, &b->s);
     approval_gate_open(&b->s);
     dispatch_set_anonymous(b->s.dispatch, &b->config->access.anonymous);
@@ -357,7 +358,6 @@ make_core(struct broker *b, struct err *e)
         b->s.anomaly = anomaly_new(&b->s, &b->config->anomaly, b->config->state_dir);
     if (b->s.anomaly == NULL)
         return err_sys(e, ENOMEM, "start");
-    access_set_events(b->s.access, telemetry_events(b->s.telemetry));
     snapshots_observe(b->s.sandboxes);
     noted_observe(b->s.sandboxes);
     b->s.made = made_all_new(&b->s);

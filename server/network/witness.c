@@ -113,6 +113,7 @@ answered(struct witnesses *all, struct relay_link *link, struct entry *e,
         return;
     e->w.after = all->kernel[r->slot];
     e->w.relay = r->settled;
+    e->w.overrun = e->w.overrun || r->settled.waiting != 0;
     e->w.answered = true;
     call_waiters(e);
 }
@@ -191,12 +192,13 @@ too_little(const struct witness *w)
     const uint64_t way = (uint64_t)w->after.resets * WITNESS_WAY_BYTES;
     if (r->tcp_in < k->tcp_received || r->udp_in < k->udp_received)
         return "the relay reports fewer bytes than the job received";
-    if (r->waiting == 0 && r->connections < k->connections)
+    // what a full queue dropped, and what waits there, the relay does not know of
+    const bool took_all = !w->overrun && r->tcp_lost == 0;
+    if (took_all && r->connections < k->connections)
         return "the relay reports fewer connections than the job made";
-    // a connection that it has not taken yet has bytes that it does not know of
-    if (r->waiting == 0 && r->tcp_out + r->tcp_left + way < k->tcp_acknowledged)
+    if (took_all && r->tcp_out + r->tcp_left + way < k->tcp_acknowledged)
         return "the relay reports fewer bytes than the job sent";
-    if (r->waiting == 0 && r->udp_lost == 0 && r->udp_out + r->udp_dropped < k->udp_sent)
+    if (!w->overrun && r->udp_lost == 0 && r->udp_out + r->udp_dropped < k->udp_sent)
         return "the relay reports fewer bytes than the job sent";
     if (w->lost == 0 && w->reported + r->undecided < r->connections)
         return "the relay did not report every connection";
@@ -212,8 +214,10 @@ doubt(const struct witness *w)
         return "reports of the relay were lost";
     if (w->after.failures > 0)
         return "the kernel could not count everything";
-    if (r->waiting != 0)
+    if (w->overrun)
         return "more waited at the relay than it takes at a time";
+    if (r->tcp_lost > 0 && r->connections < w->before.connections)
+        return "connections were lost before the relay could take them";
     if (r->tcp_out + r->tcp_left < w->before.tcp_acknowledged)
         return "bytes were on their way when a connection was reset";
     if (r->udp_lost > 0 && r->udp_out + r->udp_dropped < w->before.udp_sent)

@@ -47,6 +47,7 @@ struct witness {
     uint32_t lost;                     // reports
     bool asked, answered; // answered: `relay` and `after` are those of the last question
     bool restarted;       // the relay was started again since
+    bool overrun;         // once more waited at the relay than it takes at a time
 };
 
 // kernel: BPF_SLOTS, or NULL: nothing is known. Free it with witnesses_free(). NULL: out of memory.

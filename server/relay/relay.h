@@ -145,10 +145,12 @@ struct relay_settled {
     uint64_t tcp_unsent;      // for jobs: of tcp_in, not acknowledged, yet or ever
     uint64_t udp_out, udp_in; // datagrams
     uint64_t udp_dropped;     // of jobs: not passed on
-    uint32_t udp_lost; // datagrams that the kernel dropped because the listener's buffer was full
+    // datagrams and connections that the kernel dropped because a listener's queue was full
+    uint32_t udp_lost, tcp_lost;
     uint32_t connections; // TCP connections that were accepted
     uint32_t undecided;   // of those, neither connected, refused nor failed yet
     uint32_t waiting;     // 1: connections or datagrams wait at the listeners
+    uint32_t zero;
 };
 
 // How DNS queries ended: with an address or without one, refused by the policy, or failed.

@@ -26,7 +26,7 @@ is_udp(const struct listener *l)
     return l->kind == LISTENER_UDP4 || l->kind == LISTENER_UDP6;
 }
 
-// Datagrams that the kernel dropped so far.
+// Datagrams or connections that the kernel dropped so far.
 static uint32_t
 lost_at(const struct listener *l)
 {
@@ -49,8 +49,7 @@ add_listener(struct listener *l, struct relay_settled *now)
     }
     if (waits(l))
         now->waiting = 1;
-    if (is_udp(l))
-        now->udp_lost += lost_at(l);
+    *(is_udp(l) ? &now->udp_lost : &now->tcp_lost) += lost_at(l);
 }
 
 void
@@ -62,6 +61,7 @@ sandbox_settle(struct sandbox *s, uint32_t number)
     struct relay_settled now = s->carried; // with what was just taken
     now.waiting = more.waiting;
     now.udp_lost = more.udp_lost;
+    now.tcp_lost = more.tcp_lost;
     now.undecided = s->dialling;
     list_each(it, &s->flows)
     {

@@ -126,6 +126,15 @@ def a_flood_of_datagrams_does_not_disagree(b, c):
     check(RULE not in [f.rule for f in record.findings], str(record.findings))
 
 
+def more_connections_than_the_relay_takes_do_not_disagree(b, c):
+    code = (f"import errno\ndone = 0\nwhile done < 6000:\n s = socket.socket()\n s.setblocking(False)\n"
+            f" try: s.connect(('{PUBLIC}', 80))\n except BlockingIOError: pass\n except OSError as e:\n"
+            "  if e.errno not in (errno.EADDRNOTAVAIL, errno.EPERM, errno.ENOBUFS): raise\n s.close()\n done += 1\n")
+    record = job(c, code)
+    check(record.witnesses.agreement in (YES, UNKNOWN) and record.witnesses.kernel.connections > 1000, str(record.witnesses))
+    check(RULE not in [f.rule for f in record.findings], str(record.findings))
+
+
 def jobs_of_one_sandbox_share_the_witnesses(b, c):
     box = c.unary("/stockade.v1.SandboxService/Create", {"network": {"mode": OPEN}}).sandbox.id
     code = PRELUDE + ONE
@@ -156,7 +165,8 @@ def a_relay_that_ended_leaves_it_unknown(b, c):
 
 
 TESTS = [lies_are_found_out, a_relay_that_is_silent_or_never_done_is_unknown, honest_traffic_agrees,
-         a_killed_download_does_not_disagree, a_flood_of_datagrams_does_not_disagree, jobs_of_one_sandbox_share_the_witnesses,
+         a_killed_download_does_not_disagree, a_flood_of_datagrams_does_not_disagree,
+         more_connections_than_the_relay_takes_do_not_disagree, jobs_of_one_sandbox_share_the_witnesses,
          without_a_way_out_there_are_none, a_relay_that_ended_leaves_it_unknown]
 
 if __name__ == "__main__":

@@ -134,9 +134,14 @@ what_was_lost_is_unknown_and_never_agrees(void **state)
     w.after.failures = 1;
     is_unknown(&w, "could not count");
     w = honest();
-    w.relay.waiting = 1;
+    w.overrun = true;
     w.relay.connections--;
     is_unknown(&w, "more waited");
+    w = honest();
+    w.relay.tcp_lost = 1;
+    w.relay.connections--;
+    w.reported--;
+    is_unknown(&w, "connections were lost");
     w = honest();
     w.relay.udp_lost = 1;
     w.relay.udp_out -= 30;
