@@ -112,6 +112,7 @@ programs_are_fine(const struct config *c)
         {"stockade-relay", true, "sandboxes have no network"},
         {"stockade-disk", false, "volumes and layers on disk are refused"},
         {"stockade-keeper", false, "snapshots cannot be kept"},
+        {"stockade-fetcher", false, "key sets of issuers are not read from URLs"},
     };
     char path[SPAWN_PATH_MAX];
     struct err e;

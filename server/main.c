@@ -169,6 +169,7 @@ listen_all(struct broker *b, struct err *e)
     access_set_events(b->s.access, telemetry_events(b->s.telemetry));
     dispatch_set_authority(b->s.dispatch, authority_decide, &b->s);
     approval_gate_open(&b->s);
+    access_begin(b->s.access, &b->loop, b->s.spawn);
     dispatch_set_anonymous(b->s.dispatch, &b->config->access.anonymous);
     int r = rpc_use_certificates(b->s.rpc, &b->config->tls, e);
     for (uint32_t i = 0; i < b->config->listen_n && r == 0; i++) {

@@ -20,6 +20,7 @@
 #include "proto/wire.h"
 #include "server/base/notify.h"
 #include "options.h"
+#include "server/access/access.h"
 #include "server/access/issuers.h"
 #include "server/anomaly/anomaly.h"
 #include "server/audit/audit.h"
@@ -248,6 +249,7 @@ apply(struct reload *r)
     use_certificates(r);
     anomaly_reloaded(r->srv->anomaly);
     pool_reloaded(r->srv->pool);
+    access_reloaded(r->srv->access);
     for (uint32_t i = 0; i < r->change.given_up_n; i++)
         give_up_root(r, r->change.given_up[i]);
     finish(r);

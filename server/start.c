@@ -79,15 +79,17 @@ absolute(const char *file, char out[SPAWN_PATH_MAX], struct err *e)
                               : err_set(e, ERR_INVALID_ARGUMENT, "%s: its path is too long", file);
 }
 
-// Without it layers of files stay in memory.
+// Without the keeper layers of files stay in memory, and without the fetcher no key set of an issuer is read from a URL.
 static void
-add_keeper(struct spawn_config *config)
+add_helpers(struct spawn_config *config)
 {
     struct err e;
-    if (privilege_program("stockade-keeper", config->keeper_path, SPAWN_PATH_MAX, &e) == 0)
-        return;
-    config->keeper_path[0] = '\0';
-    log_err(LOG_WARNING, "keeper", &e);
+    if (privilege_program("stockade-keeper", config->keeper_path, SPAWN_PATH_MAX, &e) < 0) {
+        config->keeper_path[0] = '\0';
+        log_err(LOG_WARNING, "keeper", &e);
+    }
+    if (privilege_program("stockade-fetcher", config->fetcher_path, SPAWN_PATH_MAX, &e) < 0)
+        config->fetcher_path[0] = '\0'; // what needs it says so
 }
 
 static int
@@ -163,7 +165,7 @@ start_spawner(struct start *s, struct spawn_config *config, struct err *e)
         return r;
     config_to_spawn(s->config, guest, s->who.uid, s->who.gid, config);
     add_bpf(s, config);
-    add_keeper(config);
+    add_helpers(config);
     r = add_reader(s, config, e);
     if (r == 0)
         r = privilege_prepare(s->config, &s->who, e);

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rights that the exporter gives up: root (it continues as the account "stockade-exporter"), all capabilities, new
-// privileges by exec, and system calls that it never makes.
+// The exporter gives up root, and continues as the account "stockade-exporter". The rest is proto/confine.h, and the unit's
+// SystemCallFilter.
 #pragma once
 
 #include "proto/err.h"
 
 // Before anything is opened. As root: FAILED_PRECONDITION without the account.
 int confine_account(struct err *e);
-
-// When everything is open.
-int confine_filter(struct err *e);

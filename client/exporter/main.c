@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sysexits.h>
 
+#include "proto/confine.h"
 #include "proto/container_of.h"
 #include "proto/leak.h"
 #include "proto/now.h"

@@ -60,9 +60,11 @@ access_new(struct state *state, const struct access_settings *settings, struct a
     a->start = clocks();
     list_init(&a->keys);
     a->counts = policy_counts_new();
+    a->issuers = issuers_new(&settings->issuers);
     for (uint32_t i = 0; i <= POLICY_DENY; i++)
         metrics_name_value(METRIC_BY_VERDICT, i, policy_verdict_name[i]);
-    int r = a->counts != NULL ? keys_load(a, e) : err_sys(e, ENOMEM, "count calls");
+    int r = a->counts != NULL && a->issuers != NULL ? keys_load(a, e)
+                                                    : err_sys(e, ENOMEM, "count calls");
     if (r == 0)
         r = tokens_load(a, e);
     if (r < 0) {
@@ -84,6 +86,24 @@ access_free(struct access *a)
     policy_counts_free(a->counts);
     sodium_memzero(a, sizeof *a);
     free(a);
+}
+
+void
+access_begin(struct access *a, uv_loop_t *loop, struct spawn *spawn)
+{
+    issuers_begin(a->issuers, loop, spawn);
+}
+
+void
+access_reloaded(struct access *a)
+{
+    issuers_reloaded(a->issuers);
+}
+
+bool
+access_trouble(const struct access *a, char *out, size_t n)
+{
+    return issuers_trouble(a->issuers, out, n);
 }
 
 struct policy_counts *
@@ -132,9 +152,7 @@ check(struct access *a, const char *credential, bool full, struct principal *out
     if (strncmp(credential, TOKEN_PREFIX, sizeof TOKEN_PREFIX - 1) == 0)
         return token_check(a, credential, full, out, e);
     if (a->settings->issuers.n > 0 && jwt_is(credential))
-        return full ? -EAGAIN
-                    : issuers_prove(&a->issuers, &a->settings->issuers, credential,
-                                    access_now_ms(a), out, e);
+        return full ? -EAGAIN : issuers_prove(a->issuers, credential, access_now_ms(a), out, e);
     return unknown(e);
 }
 
@@ -193,6 +211,8 @@ access_check(void *access, const struct principal *peer, const char *credential,
         publish(a, peer, whose, full, e);
         return r;
     }
+    if (e->code == ERR_UNAVAILABLE) // it may be genuine
+        return r;
     failures_add(&a->failures, whose, most, now, e);
     publish(a, peer, whose, full, e);
     return full ? too_many(wait_ms, e) : r;

@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <uv.h>
 
 #include "proto/err.h"
 #include "issuers.h"
@@ -36,6 +37,14 @@ void access_settings_default(struct access_settings *s);
 int access_new(struct state *state, const struct access_settings *settings, struct access **out,
                struct err *e);
 void access_free(struct access *a);
+
+// Begins with what needs the loop: key sets of issuers are fetched. access_reloaded(): the settings may have changed.
+struct spawn;
+void access_begin(struct access *a, uv_loop_t *loop, struct spawn *spawn);
+void access_reloaded(struct access *a);
+
+// Writes what works less than it should, for SystemService.Info. False: nothing.
+bool access_trouble(const struct access *a, char *out, size_t n);
 
 // dispatch_credentials: `access` is the struct access. UNAUTHENTICATED with the reason CREDENTIAL_UNKNOWN (also of a key that never
 // existed), CREDENTIAL_EXPIRED, CREDENTIAL_REVOKED, or TOKEN_* or JWT_* for what is wrong with a token; RESOURCE_EXHAUSTED with CREDENTIAL_FAILURES and a time to wait: this peer had

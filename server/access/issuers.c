@@ -9,26 +9,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "issuers_private.h"
 #include "proto/auto.h"
 #include "proto/config_read.h"
 #include "server/base/log.h"
-
-// Identifies the version of a file.
-struct stamp {
-    uint64_t device, inode, size;
-    int64_t s, ns;
-};
-
-// An issuer, with the keys that were read last.
-struct row {
-    char file[sizeof((struct jwt_issuer *)0)->file];
-    struct stamp stamp;
-    struct jwks *keys; // owned; NULL: the file could not be read
-};
-
-struct issuers {
-    struct row row[JWT_ISSUERS_MAX];
-};
 
 static int
 read_keys(const char *file, struct jwks **out, struct err *e)
@@ -46,7 +30,7 @@ issuers_check(const struct issuer_settings *s, struct err *e)
 {
     for (uint32_t i = 0; i < s->n; i++) {
         struct jwks *keys = NULL;
-        int r = read_keys(s->issuer[i].file, &keys, e);
+        int r = s->issuer[i].file[0] != '\0' ? read_keys(s->issuer[i].file, &keys, e) : 0;
         jwks_free(keys);
         if (r < 0)
             return r;
@@ -66,7 +50,7 @@ stamp_of(const char *file)
 static bool
 is_current(const struct row *r, const char *file, const struct stamp *now)
 {
-    return strcmp(r->file, file) == 0 && r->stamp.device == now->device &&
+    return strcmp(r->from, file) == 0 && r->stamp.device == now->device &&
            r->stamp.inode == now->inode && r->stamp.size == now->size && r->stamp.s == now->s &&
            r->stamp.ns == now->ns;
 }
@@ -80,10 +64,10 @@ refresh(struct row *r, const char *file)
     const struct stamp now = stamp_of(file);
     if (is_current(r, file, &now))
         return;
-    if (strcmp(r->file, file) != 0) {
+    if (strcmp(r->from, file) != 0) {
         jwks_free(r->keys);
         r->keys = NULL;
-        (void)snprintf(r->file, sizeof r->file, "%s", file);
+        (void)snprintf(r->from, sizeof r->from, "%s", file);
     }
     r->stamp = now;
     if (read_keys(file, &keys, &e) < 0) {
@@ -94,23 +78,54 @@ refresh(struct row *r, const char *file)
     r->keys = keys;
 }
 
-int
-issuers_prove(struct issuers **known, const struct issuer_settings *s, const char *text,
-              int64_t now_ms, struct principal *out, struct err *e)
+// The keys that may be used now.
+static void
+collect(struct issuers *is, const struct jwks *keys[JWT_ISSUERS_MAX])
 {
-    struct jwks *keys[JWT_ISSUERS_MAX] = {NULL};
+    const struct issuer_settings *s = is->settings;
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (s->issuer[i].file[0] != '\0')
+            refresh(&is->row[i], s->issuer[i].file);
+        keys[i] = s->issuer[i].file[0] != '\0' ? is->row[i].keys : issuers_fetched(is, i);
+    }
+}
+
+// No key fits: the issuer may have a new one, or its keys could not be fetched.
+static int
+no_key(struct issuers *is, const struct jwt_trust *trust, const char *text, struct err *e)
+{
+    const uint32_t i = jwt_claimed_issuer(trust, text);
+    if (i == trust->n || trust->issuer[i].url[0] == '\0')
+        return err_errno(e);
+    const bool asked = issuers_ask(is, i);
+    const char *why = is->row[i].why;
+    if (trust->keys[i] == NULL) {
+        (void)err_set(e, ERR_UNAVAILABLE, "the keys of the issuer %.200s are not known%s%s",
+                      trust->issuer[i].issuer, why[0] != '\0' ? ": " : ", they are being fetched",
+                      why);
+        err_detail(e, "JWT_KEYS_UNAVAILABLE", "issuers[].jwks_url", "try again later");
+    } else if (asked) {
+        err_detail(e, NULL, NULL,
+                   "if the issuer has a new key, try again in some seconds: its keys are being "
+                   "fetched");
+    }
+    return err_errno(e);
+}
+
+int
+issuers_prove(struct issuers *is, const char *text, int64_t now_ms, struct principal *out,
+              struct err *e)
+{
+    const struct jwks *keys[JWT_ISSUERS_MAX] = {NULL};
     struct jwt_result found;
     uint8_t digest[sizeof out->credential];
-    if (*known == NULL && (*known = calloc(1, sizeof **known)) == NULL)
-        return err_sys(e, ENOMEM, "read the keys of issuers");
-    for (uint32_t i = 0; i < s->n; i++) {
-        refresh(&(*known)->row[i], s->issuer[i].file);
-        keys[i] = (*known)->row[i].keys;
-    }
-    const struct jwt_trust trust = {s->n, s->issuer, keys};
+    collect(is, keys);
+    const struct jwt_trust trust = {is->settings->n, is->settings->issuer, keys};
     int r = jwt_verify(&trust, text, now_ms, &found, e);
     if (r < 0)
-        return r;
+        return strcmp(e->reason, "JWT_KEY") == 0 || strcmp(e->reason, "JWT_SIGNATURE") == 0
+                   ? no_key(is, &trust, text, e)
+                   : r;
     (void)crypto_generichash(digest, sizeof digest, (const uint8_t *)text, strlen(text), NULL, 0);
     *out = (struct principal){.proof = PROOF_JWT,
                               .scopes = UINT32_C(1) << SCOPE_TOKEN_EXCHANGE,
@@ -123,10 +138,22 @@ issuers_prove(struct issuers **known, const struct issuer_settings *s, const cha
     return 0;
 }
 
-void
-issuers_free(struct issuers *known)
+struct issuers *
+issuers_new(const struct issuer_settings *s)
 {
-    for (size_t i = 0; known != NULL && i < JWT_ISSUERS_MAX; i++)
-        jwks_free(known->row[i].keys);
-    free(known);
+    struct issuers *is = calloc(1, sizeof *is);
+    if (is != NULL)
+        is->settings = s;
+    return is;
+}
+
+void
+issuers_free(struct issuers *is)
+{
+    if (is == NULL)
+        return;
+    issuers_stop_fetching(is);
+    for (size_t i = 0; i < JWT_ISSUERS_MAX; i++)
+        jwks_free(is->row[i].keys);
+    free(is);
 }

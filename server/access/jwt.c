@@ -303,6 +303,25 @@ check_claims(const json_t *claims, const struct jwt_issuer *issuer, int64_t now_
     return r;
 }
 
+static json_t *
+decode_claims(const struct parts *p)
+{
+    return decode(p->text + p->header_n + 1, p->signed_n - p->header_n - 1, JWT_TEXT_MAX);
+}
+
+uint32_t
+jwt_claimed_issuer(const struct jwt_trust *trust, const char *text)
+{
+    struct parts p;
+    json_t *claims = split(text, &p) ? decode_claims(&p) : NULL;
+    const char *iss = json_string_value(json_object_get(claims, "iss"));
+    uint32_t i = 0;
+    while (i < trust->n && (iss == NULL || strcmp(trust->issuer[i].issuer, iss) != 0))
+        i++;
+    json_decref(claims);
+    return i;
+}
+
 int
 jwt_verify(const struct jwt_trust *trust, const char *text, int64_t now_ms, struct jwt_result *out,
            struct err *e)
@@ -317,7 +336,7 @@ jwt_verify(const struct jwt_trust *trust, const char *text, int64_t now_ms, stru
     const uint32_t signers = find_signers(trust, &p, &h, e);
     if (signers == 0)
         return err_errno(e);
-    json_t *claims = decode(p.text + p.header_n + 1, p.signed_n - p.header_n - 1, JWT_TEXT_MAX);
+    json_t *claims = decode_claims(&p);
     r = check_claims(claims, find_issuer(trust, signers, claims), now_ms, out, e);
     json_decref(claims);
     return r;

@@ -17,6 +17,7 @@ enum {
     JWT_GRANTS_MAX = 8, // of one issuer
     JWT_CLAIMS_MAX = 4, // of one grant
     JWT_SUBJECT = 256,
+    JWT_URL_MAX = 512,
 };
 
 // A claim that a token must have: a text, or a list with this text in it. "*" in it stands for any text.
@@ -33,9 +34,15 @@ struct jwt_grant {
 };
 
 struct jwt_issuer {
-    char issuer[256];    // the claim "iss", exactly
-    char audience[128];  // must be the claim "aud" or in it
-    char file[256];      // its key set
+    char issuer[256];   // the claim "iss", exactly
+    char audience[128]; // must be the claim "aud" or in it
+    char file[256];     // its key set; "": it has a URL
+    char url[JWT_URL_MAX];
+    char ca_file[256];   // of the URL: whose certificates are genuine; "": the host's
+    uint64_t refresh_ms; // the URL is fetched again after this time
+    uint64_t keep_ms;    // keys are used for this time after they were fetched
+    uint64_t timeout_ms; // of a fetch
+    bool private;        // the URL may lead to addresses that are not public
     uint32_t algorithms; // bits of enum jwt_algorithm
     uint64_t skew_ms;    // by which its clock and ours may differ
     uint64_t ttl_ms;     // of the capability tokens that it is exchanged for, at most
@@ -47,7 +54,7 @@ struct jwt_issuer {
 struct jwt_trust {
     uint32_t n;
     const struct jwt_issuer *issuer;
-    struct jwks *const *keys;
+    const struct jwks *const *keys;
 };
 
 struct jwt_result {
@@ -63,3 +70,7 @@ bool jwt_is(const char *text);
 // JWT_AUDIENCE, JWT_EXPIRED, JWT_EARLY; PERMISSION_DENIED with JWT_GRANT: no grant matches its claims.
 int jwt_verify(const struct jwt_trust *trust, const char *text, int64_t now_ms,
                struct jwt_result *out, struct err *e);
+
+// Which of the issuers a text claims to be from, for what is said about it when it was refused: nothing is verified. trust->n:
+// none of them.
+uint32_t jwt_claimed_issuer(const struct jwt_trust *trust, const char *text);

@@ -28,7 +28,7 @@ struct access {
     uint32_t keys_n; // that are not revoked, and those being made
     uint64_t order;
     struct tokens *tokens;   // tokens.c; owned
-    struct issuers *issuers; // issuers.c; owned; NULL: not used yet
+    struct issuers *issuers; // issuers.c; owned
     // ---- policy.h
     struct policy_counts *counts; // owned
     struct policy_asker asker;

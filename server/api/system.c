@@ -33,7 +33,7 @@ static bool
 add_features(struct arena *a, const struct spawn_features *f, Stockade__V1__InfoResponse *m)
 {
     m->features = arena_alloc(a, sizeof(void *) * SPAWN_FEATURES_MAX);
-    m->degraded = arena_alloc(a, sizeof(void *) * (SPAWN_FEATURES_MAX + METRICS_N));
+    m->degraded = arena_alloc(a, sizeof(void *) * (SPAWN_FEATURES_MAX + METRICS_N + 1));
     if (m->features == NULL || m->degraded == NULL)
         return false;
     for (uint32_t i = 0; i < f->n && i < SPAWN_FEATURES_MAX; i++) {
@@ -72,6 +72,18 @@ add_losses(struct arena *a, Stockade__V1__InfoResponse *m)
         m->degraded[m->n_degraded++] = copy;
     }
     return true;
+}
+
+static bool
+add_trouble(struct arena *a, const struct access *access, Stockade__V1__InfoResponse *m)
+{
+    char line[512];
+    if (!access_trouble(access, line, sizeof line))
+        return true;
+    const char *copy = arena_copy(a, line, strlen(line));
+    if (copy != NULL)
+        m->degraded[m->n_degraded++] = copy;
+    return copy != NULL;
 }
 
 static bool
@@ -163,7 +175,8 @@ info(struct server *s, struct call *c, const ProtobufCMessage *req)
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
     Stockade__V1__InfoResponse m = STOCKADE__V1__INFO_RESPONSE__INIT;
     if (a == NULL || !add_features(a, s->features, &m) || !add_losses(a, &m) ||
-        !add_templates(a, s, &m) || !add_listeners(a, s, &m) || !add_quotas(a, s, tenant, &m)) {
+        !add_trouble(a, s->access, &m) || !add_templates(a, s, &m) || !add_listeners(a, s, &m) ||
+        !add_quotas(a, s, tenant, &m)) {
         convert_no_memory(c);
         return;
     }

@@ -182,6 +182,8 @@ static const struct {
     uint32_t value;
     const char *name;
 } own_values[] = {
+    {METRIC_BY_FETCH, FETCH_DONE, "ok"},
+    {METRIC_BY_FETCH, FETCH_FAILED, "failed"},
     {METRIC_BY_DIAL, DIAL_OPENED, "opened"},
     {METRIC_BY_DIAL, DIAL_FAILED, "failed"},
     {METRIC_BY_DIAL, DIAL_REFUSED, "refused"},

@@ -59,6 +59,7 @@ void metrics_observe(enum metric m, uint32_t a, uint64_t ns);
 
 // ---- Values of labels that belong to no other layer
 
+enum metric_fetch { FETCH_DONE, FETCH_FAILED };
 enum metric_dial { DIAL_OPENED, DIAL_FAILED, DIAL_REFUSED };
 enum metric_direction { DIRECTION_OUT, DIRECTION_IN };
 enum metric_map { MAP_SANDBOXES, MAP_RULES };

@@ -14,6 +14,7 @@
     LABEL(CODE, "code", 17)           /* enum err_code */                                          \
     LABEL(REFUSAL, "reason", 4)       /* conn.c */                                                 \
     LABEL(TLS, "reason", 4)           /* transport_tls.c */                                        \
+    LABEL(FETCH, "result", 2)         /* enum metric_fetch */                                      \
     LABEL(LEVEL, "level", 4)          /* enum log_level */                                         \
     LABEL(STATE, "state", 9)          /* enum sandbox_state */                                     \
     LABEL(OUTCOME, "outcome", 8)      /* enum outcome */                                           \
@@ -100,6 +101,8 @@
             "Calls that the policy in force was asked about, by its verdict.")                     \
     COUNTER(CREDENTIALS_REFUSED, NUMBER, NONE, NONE, "stockade_credentials_refused_total",         \
             "Calls that were refused because of their credential.")                                \
+    COUNTER(ISSUER_FETCHES, NUMBER, FETCH, NONE, "stockade_issuer_key_fetches_total",              \
+            "Times that the key set of an issuer of tokens was fetched, by result.")               \
     GAUGE(APPROVALS_PENDING, NUMBER, NONE, "stockade_approvals_pending",                           \
           "Approvals that wait for an answer.")                                                    \
     COUNTER(APPROVALS_ANSWERED, NUMBER, APPROVAL, NONE, "stockade_approvals_answered_total",       \

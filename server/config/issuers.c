@@ -4,7 +4,7 @@
 //   issuers:
 //     - issuer: https://token.actions.githubusercontent.com
 //       audience: stockade.example.org
-//       jwks_file: /etc/stockade/github.jwks
+//       jwks_url: https://token.actions.githubusercontent.com/.well-known/jwks
 //       algorithms: [RS256]
 //       clock_skew: 60s
 //       token_ttl: 1h
@@ -16,8 +16,19 @@
 #include <string.h>
 
 #include "server/access/issuers.h"
+#include "server/fetcher/fetch.h"
 
-enum { SKEW_MS = 60000, SKEW_MAX_MS = 600000, TTL_MS = 3600000, TTL_MAX_MS = 86400000 };
+enum {
+    SKEW_MS = 60000,
+    SKEW_MAX_MS = 600000,
+    TTL_MS = 3600000,
+    TTL_MAX_MS = 86400000,
+    REFRESH_MS = 3600000,
+    REFRESH_MAX_MS = 86400000,
+    KEEP_MS = 86400000,
+    KEEP_MAX_MS = 7 * 86400000,
+    TIMEOUT_MS = 10000,
+};
 
 static int
 read_algorithms(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
@@ -117,10 +128,51 @@ read_grants(const struct config_reader *r, const struct config_key *k, struct ya
     return 0;
 }
 
+// What a URL leads to is checked when it is fetched.
+static int
+read_url(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
+{
+    struct jwt_issuer *i = to;
+    (void)k;
+    const char *text = n->kind == YAML_TEXT ? n->text : "";
+    const bool plain = strncmp(text, "http://", strlen("http://")) == 0;
+    if ((!plain && strncmp(text, "https://", strlen("https://")) != 0) ||
+        strlen(text) >= sizeof i->url || strpbrk(text, "@#\\\"<> \t") != NULL)
+        return config_fail(r, n, "must be https://HOST/PATH without a user, at most %zu bytes",
+                           sizeof i->url - 1);
+    for (const char *p = text; *p != '\0'; p++)
+        if (*p <= ' ' || *p > '~')
+            return config_fail(r, n, "must be printable ASCII");
+    (void)snprintf(i->url, sizeof i->url, "%s", text);
+    return 0;
+}
+
+// Settings of a URL without one, and URLs that nobody should trust.
+static int
+check_source(const struct config_reader *r, const struct yaml_node *n, const struct jwt_issuer *i)
+{
+    if ((i->file[0] != '\0') == (i->url[0] != '\0'))
+        return config_fail(r, n, "needs either jwks_file or jwks_url");
+    if (i->url[0] == '\0' && (i->ca_file[0] != '\0' || i->private))
+        return config_fail(r, n, "jwks_ca_file and jwks_private are settings of jwks_url");
+    if (strncmp(i->url, "http://", strlen("http://")) == 0 && !i->private)
+        return config_fail(r, n,
+                           "jwks_url: http:// is for loopback only, and needs jwks_private: true");
+    return i->keep_ms >= i->refresh_ms || i->url[0] == '\0'
+               ? 0
+               : config_fail(r, n, "jwks_keep must not be less than jwks_refresh");
+}
+
 static const struct config_key issuer_keys[] = {
     {"issuer", config_read_text, AT(jwt_issuer, issuer), 0, 0, NULL},
     {"audience", config_read_text, AT(jwt_issuer, audience), 0, 0, NULL},
     {"jwks_file", config_read_path, AT(jwt_issuer, file), 0, 0, NULL},
+    {"jwks_url", read_url, 0, 0, 0, 0, NULL},
+    {"jwks_ca_file", config_read_path, AT(jwt_issuer, ca_file), 0, 0, NULL},
+    {"jwks_refresh", config_read_ms, AT(jwt_issuer, refresh_ms), 1000, REFRESH_MAX_MS, NULL},
+    {"jwks_keep", config_read_ms, AT(jwt_issuer, keep_ms), 1000, KEEP_MAX_MS, NULL},
+    {"jwks_timeout", config_read_ms, AT(jwt_issuer, timeout_ms), 100, FETCH_TIMEOUT_MS_MAX, NULL},
+    {"jwks_private", config_read_bool, AT(jwt_issuer, private), 0, 0, NULL},
     {"algorithms", read_algorithms, 0, 0, 0, 0, NULL},
     {"clock_skew", config_read_ms, AT(jwt_issuer, skew_ms), 0, SKEW_MAX_MS, NULL},
     {"token_ttl", config_read_ms, AT(jwt_issuer, ttl_ms), 1000, TTL_MAX_MS, NULL},
@@ -135,15 +187,22 @@ read_issuer(const struct config_reader *r, struct yaml_node *n, struct issuer_se
     memset(i, 0, sizeof *i); // with its padding: configurations are compared as bytes
     i->skew_ms = SKEW_MS;
     i->ttl_ms = TTL_MS;
+    i->refresh_ms = REFRESH_MS;
+    i->keep_ms = KEEP_MS;
+    i->timeout_ms = TIMEOUT_MS;
     if (n->kind != YAML_MAP)
         return config_fail(
-            r, n, "must be a mapping with issuer, audience, jwks_file, algorithms and grants");
+            r, n,
+            "must be a mapping with issuer, audience, jwks_file or jwks_url, algorithms and grants");
     int rc = config_read_map(r, issuer_keys, n, i);
     if (rc < 0)
         return rc;
-    if (i->issuer[0] == '\0' || i->audience[0] == '\0' || i->file[0] == '\0' ||
-        i->algorithms == 0 || i->grants_n == 0)
-        return config_fail(r, n, "needs issuer, audience, jwks_file, algorithms and grants");
+    if (i->issuer[0] == '\0' || i->audience[0] == '\0' || i->algorithms == 0 || i->grants_n == 0)
+        return config_fail(r, n,
+                           "needs issuer, audience, jwks_file or jwks_url, algorithms and grants");
+    rc = check_source(r, n, i);
+    if (rc < 0)
+        return rc;
     for (uint32_t k = 0; k < s->n; k++)
         if (strcmp(s->issuer[k].issuer, i->issuer) == 0)
             return config_fail(r, n, "the issuer %.200s is in the list twice", i->issuer);

@@ -2,6 +2,8 @@
 // See transport_engine.h.
 #include "transport_engine.h"
 
+#include <string.h>
+
 #include <stdlib.h>
 
 void
@@ -46,4 +48,21 @@ transport_shut(struct transport *t)
         t->close_listener(it);
     }
     end_if_empty(t);
+}
+
+size_t
+transport_gather(const struct iovec *iov, unsigned n, size_t skip, uint8_t *to, size_t room)
+{
+    size_t at = 0;
+    for (unsigned i = 0; i < n && at < room; i++) {
+        if (skip >= iov[i].iov_len) {
+            skip -= iov[i].iov_len;
+            continue;
+        }
+        size_t part = iov[i].iov_len - skip < room - at ? iov[i].iov_len - skip : room - at;
+        memcpy(to + at, (const uint8_t *)iov[i].iov_base + skip, part);
+        at += part;
+        skip = 0;
+    }
+    return at;
 }

@@ -24,3 +24,6 @@ void transport_ended(struct transport *t);
 
 // transport_ops.shut of every engine.
 void transport_shut(struct transport *t);
+
+// Copies what follows after `skip` bytes of the list, at most `room`. Returns the number of bytes.
+size_t transport_gather(const struct iovec *iov, unsigned n, size_t skip, uint8_t *to, size_t room);

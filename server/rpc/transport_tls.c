@@ -13,6 +13,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,7 @@ enum {
     HANDSHAKES_MAX = 256,
     HANDSHAKES_PER_ADDRESS = 32,
     STEPS_MAX = 4,
+    TRIM_MIN = 512,           // see stream_gone()
     RECORD_BYTES = 16 * 1024, // of plain text (RFC 8446, 5.1)
     RX_BYTES = 8 * 1024,
     TX_BYTES = RECORD_BYTES + 512,
@@ -55,7 +57,8 @@ struct engine {
     struct list ready;   // of those, with bytes to look at
     struct list over;    // open streams with a finished operation that was not reported yet
     unsigned shaking_n;
-    uint64_t log_from_ns; // limit for log lines
+    unsigned streams_n, streams_most; // that exist; and the most since the last trim
+    uint64_t log_from_ns;             // limit for log lines
     unsigned logged;
     uint8_t plain[RECORD_BYTES];
 };
@@ -143,17 +146,29 @@ flush(struct transport_stream *s)
     }
 }
 
+// A connection takes 45 KiB of small pieces, and libc keeps what a flood of them has left. Returning it takes some
+// milliseconds, far less than the handshakes took.
+static void
+stream_gone(struct engine *t)
+{
+    if (--t->streams_n > t->streams_most / 4 || t->streams_most < TRIM_MIN)
+        return;
+    t->streams_most = t->streams_n;
+    (void)malloc_trim(0);
+}
+
 static void
 on_closed_below(void *stream)
 {
     struct transport_stream *s = stream;
-    struct transport *t = &s->engine->base;
+    struct engine *t = s->engine;
     if (s->cookie != NULL)
-        t->events->on_closed(s->cookie);
+        t->base.events->on_closed(s->cookie);
     SSL_free(s->ssl);
     free(s->tx);
     free(s);
-    transport_gone(t);
+    stream_gone(t);
+    transport_gone(&t->base);
 }
 
 static void
@@ -307,6 +322,8 @@ on_accept_below(void *cookie, struct transport_stream *inner, const struct trans
     list_append(&t->shaking, &s->node);
     t->shaking_n++;
     t->base.alive++;
+    if (++t->streams_n > t->streams_most)
+        t->streams_most = t->streams_n;
     below->start(inner, s);
     take_more(s);
 }
@@ -386,23 +403,6 @@ on_read_below(void *stream, size_t n)
         take_more(s);
 }
 
-static size_t
-gather(const struct iovec *iov, unsigned n, size_t skip, uint8_t *to, size_t room)
-{
-    size_t at = 0;
-    for (unsigned i = 0; i < n && at < room; i++) {
-        if (skip >= iov[i].iov_len) {
-            skip -= iov[i].iov_len;
-            continue;
-        }
-        size_t part = iov[i].iov_len - skip < room - at ? iov[i].iov_len - skip : room - at;
-        memcpy(to + at, (const uint8_t *)iov[i].iov_base + skip, part);
-        at += part;
-        skip = 0;
-    }
-    return at;
-}
-
 static void
 stream_write(struct transport_stream *s, const struct iovec *iov, unsigned n)
 {
@@ -411,7 +411,7 @@ stream_write(struct transport_stream *s, const struct iovec *iov, unsigned n)
     s->writing = true;
     s->took_n = 0;
     while (s->took_n < WRITE_BYTES_MAX && !s->broken) {
-        size_t part = gather(iov, n, s->took_n, t->plain, sizeof t->plain);
+        size_t part = transport_gather(iov, n, s->took_n, t->plain, sizeof t->plain);
         if (part == 0)
             break;
         ERR_clear_error();

@@ -70,6 +70,7 @@ static const struct deadline {
     [SPAWN_COPY] = {30, false, true, "copy"},
     [SPAWN_COPIED] = {30, false, false, "copied"},
     [SPAWN_UNSEAL] = {30, false, true, "unseal"},
+    [SPAWN_FETCHER] = {30, true, true, "fetcher"},
     [SPAWN_RESET] = {30, false, true, "reset"},
 };
 _Static_assert(sizeof deadlines / sizeof deadlines[0] <= METRIC_VALUES_OPERATION,

@@ -278,6 +278,13 @@ spawn_keeper(struct spawn *s, spawn_done *done, void *cookie, struct err *e)
 }
 
 int
+spawn_fetcher(struct spawn *s, spawn_done *done, void *cookie, struct err *e)
+{
+    const struct spawn_request q = {.op = SPAWN_FETCHER};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
 spawn_adopt(struct spawn *s, uint32_t slot, uint32_t generation, const struct spawn_kept *kept,
             spawn_done *done, void *cookie, struct err *e)
 {

@@ -96,6 +96,8 @@ config_check(const struct spawn_config *c, struct err *e)
         r = check_path(c->disk_path, "disk_path", e);
     if (r == 0 && c->keeper_path[0])
         r = check_path(c->keeper_path, "keeper_path", e);
+    if (r == 0 && c->fetcher_path[0])
+        r = check_path(c->fetcher_path, "fetcher_path", e);
     if (r == 0 && c->config_file[0])
         r = check_path(c->config_file, "config_file", e);
     if (r == 0)

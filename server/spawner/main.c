@@ -42,6 +42,7 @@
 #include "feature.h"
 #include "ids.h"
 #include "io.h"
+#include "fetcher_process.h"
 #include "keeper_process.h"
 #include "programs.h"
 #include "reader_process.h"
@@ -419,12 +420,13 @@ handle(struct spawner *s, const struct epoll_event *ev)
         disk_process_heard(s, (uint32_t)ev->data.u64);
         return true;
     }
-    if (kind == EVENT_HELPER || kind == EVENT_KEEPER) {
-        const int pid_fd = (int)(uint32_t)ev->data.u64;
-        if (kind == EVENT_HELPER)
-            swap_helper_ended(s, pid_fd);
-        else
-            keeper_process_ended(s, pid_fd);
+    static void (*const reaped[])(struct spawner *, int pid_fd) = {
+        [EVENT_HELPER] = swap_helper_ended,
+        [EVENT_KEEPER] = keeper_process_ended,
+        [EVENT_FETCHER] = fetcher_process_ended,
+    };
+    if (kind == EVENT_HELPER || kind == EVENT_KEEPER || kind == EVENT_FETCHER) {
+        reaped[kind](s, (int)(uint32_t)ev->data.u64);
         return true;
     }
     if (kind >= EVENT_ATTACHER) {

@@ -36,6 +36,7 @@ enum {
     SPAWN_AT_MAX = 128,          // a path inside a sandbox
     SPAWN_DIGEST_BYTES = 32,     // of a layer in the state directory (keeper/keep.h)
     SPAWN_KEEPERS_MAX = 4,       // at a time
+    SPAWN_FETCHERS_MAX = 2,      // at a time
 
     // Ids inside a sandbox.
     SANDBOX_UID_JOB = 1000, // "agent"
@@ -59,6 +60,8 @@ enum {
 // One range of host ids per slot: slot n owns [SPAWN_ID_BASE_DEFAULT + n * 65536, + 65536). systemd's documented use
 // of ids (UIDS-GIDS.md) ends below 0x70000000. Range 0 belongs to the broker if no account "stockade" exists.
 #define SPAWN_ID_BASE_DEFAULT 0x70000000u
+// The account of fetchers: this id of range 0, which no sandbox has.
+#define SPAWN_FETCHER_ID 2u
 
 // The largest disk: more than a loop device or a quota has to hold, and far below what either can.
 #define SPAWN_DISK_BYTES_MAX  (UINT64_C(16) << 40)
@@ -98,12 +101,14 @@ struct spawn_config {
     char disk_path[SPAWN_PATH_MAX];
     // Writes layers into the state directory (keeper/keep.h). "": none.
     char keeper_path[SPAWN_PATH_MAX];
+    // Fetches files over HTTPS (fetcher/fetch.h), as SPAWN_FETCHER_ID of the first range. "": none.
+    char fetcher_path[SPAWN_PATH_MAX];
     char relay_path[SPAWN_PATH_MAX];
     uint32_t relay_uid;
     uint32_t relay_gid;
     struct spawn_limits limits_max; // the maximum for every request
 };
-#define SPAWN_VERSION 4u
+#define SPAWN_VERSION 5u
 
 // A feature that was probed at the start. `detail` has the result, and the consequences if it is missing.
 struct spawn_feature {
@@ -256,6 +261,9 @@ enum spawn_op {
     // (keeper/keep.h). limits: disk_bytes, inodes: at most; it gets what the sandbox's limits leave of them. Reply, order and failures as
     // of COPY, COPIED included. NOT_FOUND: it is not there, or not sealed.
     SPAWN_UNSEAL = 32,
+    // no slot. Starts a fetcher (fetcher/fetch.h): one descriptor, the broker's end of its socket. RESOURCE_EXHAUSTED:
+    // SPAWN_FETCHERS_MAX run already.
+    SPAWN_FETCHER = 33,
 };
 
 // Descriptors of a STATES reply, O_PATH, of read-only mounts that no path leads to. What differs between the two states exists in

@@ -6,13 +6,10 @@
 //   the sandboxes) -> descriptors -> rlimits, bounding set, groups, ids, no new privileges -> exec
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
-#include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -22,6 +19,7 @@
 #include "proto/auto.h"
 #include "proto/program.h"
 #include "server/relay/relay.h"
+#include "account.h"
 #include "feature.h"
 #include "io.h"
 #include "relay_process.h"
@@ -59,28 +57,10 @@ set_rlimits(void)
 }
 
 static bool
-drop_privileges(const struct spawn_config *c)
-{
-    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct none[2] = {{0}};
-    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
-        return false;
-    for (unsigned long cap = 0; cap < 64; cap++) {
-        if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno != EINVAL)
-            return false;
-    }
-    return setgroups(0, NULL) == 0 && setresgid(c->relay_gid, c->relay_gid, c->relay_gid) == 0 &&
-           setresuid(c->relay_uid, c->relay_uid, c->relay_uid) == 0 &&
-           syscall(SYS_capset, &header, none) == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           // a change of uid clears it, so it is set last
-           prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0;
-}
-
-static bool
 give_up_everything(void *cookie)
 {
     const struct spawner *s = cookie;
-    return set_rlimits() && drop_privileges(s->config);
+    return set_rlimits() && account_become(s->config->relay_uid, s->config->relay_gid);
 }
 
 static int

@@ -15,6 +15,7 @@
 
 #include "config.h"
 #include "disk_process.h"
+#include "fetcher_process.h"
 #include "proto/fdpass.h"
 #include "io.h"
 #include "keeper_process.h"
@@ -229,6 +230,7 @@ static const struct op_row {
     [SPAWN_COPIED] = {"COPIED", copy_done, IN(SLOT_LIVE) | IN(SLOT_FREEZING) | IN(SLOT_FROZEN), 1,
                       TREE_NUMBERS, false},
     [SPAWN_UNSEAL] = {"UNSEAL", copy_handle, IN(SLOT_LIVE), 0, 0, false},
+    [SPAWN_FETCHER] = {"FETCHER", fetcher_process_start, 0, 0, 0, false},
     [SPAWN_UNROOT] = {"UNROOT", handle_unroot, 0, 0, SPAWN_ROOTS_MAX - 1, false},
 };
 enum { OPS_N = sizeof op_rows / sizeof op_rows[0] };

@@ -8,7 +8,7 @@
 //   tier.h, tier_process.c  kinds of sandboxes
 //   swap.c      SEAL, RESTORE, INHERIT, ADOPT, GRAFT, DROP    reset.c   RESET    disk.h, disk_process.h  DISK_MAKE to MOUNT
 //   relay_process.c  RELAY               reader_process.c  READ, and the reader's ROOT
-//   keeper_process.c KEEP, KEEPER        copy.c    COPY, COPIED
+//   keeper_process.c KEEP, KEEPER        copy.c    COPY, COPIED        fetcher_process.c  FETCHER
 #pragma once
 
 #include <stdbool.h>
@@ -136,7 +136,8 @@ struct spawner {
     struct disks *disks;
     bool disks_fine;
     struct disk_run disk_run[SPAWN_DISK_RUNS_MAX];
-    uint32_t keepers; // that run
+    uint32_t keepers;  // that run
+    uint32_t fetchers; // that run
     int epoll_fd;
     int ids_fd; // ids.h; -1: ranges are not locked
     bool cores_piped;
@@ -161,9 +162,10 @@ enum event_kind {
     EVENT_RELAY,
     EVENT_READER,
     EVENT_READER_ASKS,
-    EVENT_HELPER, // a process to be reaped; the low half is its pidfd
-    EVENT_DISK,   // the low half is its number in disk_run
-    EVENT_KEEPER, // as EVENT_HELPER
+    EVENT_HELPER,  // a process to be reaped; the low half is its pidfd
+    EVENT_DISK,    // the low half is its number in disk_run
+    EVENT_KEEPER,  // as EVENT_HELPER
+    EVENT_FETCHER, // as EVENT_HELPER
 };
 bool event_add(const struct spawner *s, int fd, enum event_kind kind, uint32_t slot,
                uint32_t events);

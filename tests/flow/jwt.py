@@ -3,7 +3,6 @@
 """JSON Web Tokens of an issuer, exchanged for capability tokens through the real binaries, over tcp, where nothing else identifies
 the caller. Which tokens are valid is tested in unit/jwt.c."""
 
-import base64
 import json
 import os
 import shutil
@@ -13,9 +12,7 @@ import tempfile
 import time
 
 from broker import Broker, binary
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa, utils
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from jose import Signer, key_set
 from runner import check, run_cases, until
 from slowness import scaled
 
@@ -37,52 +34,10 @@ issuers:
 """
 
 
-def b64(data):
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-class Signer:
-    """A key of the issuer."""
-
-    def __init__(self, algorithm, kid):
-        self.algorithm, self.kid = algorithm, kid
-        makers = {
-            "RS256": lambda: rsa.generate_private_key(65537, 2048),
-            "ES256": lambda: ec.generate_private_key(ec.SECP256R1()),
-            "EdDSA": ed25519.Ed25519PrivateKey.generate,
-        }
-        self.key = makers[algorithm]()
-
-    def jwk(self):
-        public = self.key.public_key()
-        if self.algorithm == "EdDSA":
-            return {"kty": "OKP", "crv": "Ed25519", "kid": self.kid, "x": b64(public.public_bytes(Encoding.Raw, PublicFormat.Raw))}
-        numbers = public.public_numbers()
-        if self.algorithm == "ES256":
-            return {"kty": "EC", "crv": "P-256", "kid": self.kid, "x": b64(numbers.x.to_bytes(32, "big")), "y": b64(numbers.y.to_bytes(32, "big"))}
-        return {"kty": "RSA", "use": "sig", "kid": self.kid, "n": b64(numbers.n.to_bytes(256, "big")), "e": "AQAB"}
-
-    def sign(self, **claims):
-        now = time.time()
-        everything = {"iss": ISSUER, "aud": "stockade", "sub": "repo:acme/app", "iat": now, "exp": now + 300, **claims}
-        head = b64(json.dumps({"alg": self.algorithm, "kid": self.kid}).encode())
-        text = f"{head}.{b64(json.dumps(everything).encode())}"
-        return f"{text}.{b64(self.signature(text.encode()))}"
-
-    def signature(self, text):
-        if self.algorithm == "EdDSA":
-            return self.key.sign(text)
-        if self.algorithm == "RS256":
-            return self.key.sign(text, padding.PKCS1v15(), hashes.SHA256())
-        r, s = utils.decode_dss_signature(self.key.sign(text, ec.ECDSA(hashes.SHA256())))
-        return r.to_bytes(32, "big") + s.to_bytes(32, "big")
-
-
-
 def publish(*signers):
     """As an issuer's fetcher does: a new file in place of the old one."""
     with open(f"{FOLDER}/next", "w", encoding="utf-8") as f:
-        json.dump({"keys": [s.jwk() for s in signers]}, f)
+        f.write(key_set(*signers))
     os.rename(f"{FOLDER}/next", f"{FOLDER}/keys")
 
 
@@ -103,7 +58,7 @@ def allowed(r):
     return r.stdout
 
 
-KEYS = {a: Signer(a, a.lower()) for a in ("RS256", "ES256", "EdDSA")}
+KEYS = {a: Signer(a, a.lower(), ISSUER) for a in ("RS256", "ES256", "EdDSA")}
 
 
 def exchange(signer, *args, **claims):
@@ -148,10 +103,10 @@ def it_can_ask_for_less_and_not_for_more(b):
 
 
 def wrong_ones_are_refused_with_the_reason(b):
-    stranger = Signer("ES256", "es256")
+    stranger = Signer("ES256", "es256", ISSUER)
     for r, *words in [
         (exchange(stranger), "signature is wrong"),
-        (exchange(Signer("ES256", "unknown")), "no key of a known issuer"),
+        (exchange(Signer("ES256", "unknown", ISSUER)), "no key of a known issuer"),
         (exchange(KEYS["ES256"], aud="others"), "another audience"),
         (exchange(KEYS["ES256"], iss="https://evil.example"), "another issuer"),
         (exchange(KEYS["ES256"], exp=time.time() - 3600), "expired"),
@@ -161,7 +116,7 @@ def wrong_ones_are_refused_with_the_reason(b):
 
 
 def a_flood_of_wrong_ones_is_stopped_and_right_ones_wait_too(b):
-    stranger = Signer("ES256", "es256")
+    stranger = Signer("ES256", "es256", ISSUER)
     for _ in range(10):
         last = exchange(stranger)
     refused(last, "too many credentials")
@@ -171,7 +126,7 @@ def a_flood_of_wrong_ones_is_stopped_and_right_ones_wait_too(b):
 
 def replaced_keys_count_at_once_and_a_broken_file_changes_nothing(b):
     until(lambda: exchange(KEYS["ES256"]).returncode == 0, "the failures of before are forgotten", 30)
-    new = Signer("ES256", "next")
+    new = Signer("ES256", "next", ISSUER)
     publish(new)
     allowed(exchange(new))
     refused(exchange(KEYS["ES256"]), "no key of a known issuer")

@@ -267,7 +267,7 @@ ONLY_IPC = (rpc_abuse.descriptors_of_a_peer_do_not_make_the_server_wait, rpc_abu
 
 if __name__ == "__main__":
     Tls.use()
-    rpc_abuse.IN_TURN, rpc_abuse.AT_A_TIME, rpc_abuse.WELL_BEHAVED = CONNECTIONS, CONNECTIONS // 4, CONNECTIONS // 2
+    rpc_abuse.IN_TURN, rpc_abuse.AT_A_TIME, rpc_abuse.WELL_BEHAVED = CONNECTIONS, CONNECTIONS // 4, min(CONNECTIONS, 1000)
     sys.exit(run_cases([
         records_that_are_too_long_or_forged_close_the_connection, keys_that_are_renewed_without_end_close_the_connection,
         answers_of_tls_that_nobody_reads_are_bounded, renegotiation_is_refused,

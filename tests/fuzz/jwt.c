@@ -32,7 +32,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct jwks *keys[1];
     static const struct jwt_issuer issuer = {.issuer = "i", .audience = "a", .algorithms = 7};
-    const struct jwt_trust trust = {1, &issuer, keys};
+    const struct jwt_trust trust = {1, &issuer, (const struct jwks *const *)keys};
     struct jwt_result found;
     struct err e = {0};
     if (keys[0] == NULL && jwks_read(set, sizeof set - 1, &keys[0], &e) < 0)

@@ -49,6 +49,8 @@ broker_config(struct broker *b, const char *suffix)
                    build ? build : ".");
     (void)snprintf(b->config.keeper_path, sizeof b->config.keeper_path,
                    "%.200s/server/stockade-keeper", build ? build : ".");
+    (void)snprintf(b->config.fetcher_path, sizeof b->config.fetcher_path,
+                   "%.200s/server/stockade-fetcher", build ? build : ".");
     set_config_file(b);
 }
 

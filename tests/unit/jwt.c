@@ -24,7 +24,7 @@ enum { NOW_S = 1000000, TEXT = JWT_TEXT_MAX + 200, BYTES = 1024 };
 static EVP_PKEY *keys[JWT_ALGORITHMS_N], *other[JWT_ALGORITHMS_N];
 static struct jwks *sets[1];
 static struct jwt_issuer issuer;
-static struct jwt_trust trust = {1, &issuer, sets};
+static struct jwt_trust trust = {1, &issuer, (const struct jwks *const *)sets};
 
 static const char claims_ok[] =
     "{\"iss\":\"https://ci.example\",\"aud\":\"stockade\",\"sub\":\"repo:acme/"
