@@ -90,15 +90,19 @@ collect(struct issuers *is, const struct jwks *keys[JWT_ISSUERS_MAX])
     }
 }
 
-// No key fits: the issuer may have a new one, or its keys could not be fetched.
+// It was refused. If no key fits, the issuer may have a new one, or its keys could not be fetched.
 static int
-no_key(struct issuers *is, const struct jwt_trust *trust, const char *text, struct err *e)
+explain(struct issuers *is, const struct jwt_trust *trust, const char *text, struct err *e)
 {
     const uint32_t i = jwt_claimed_issuer(trust, text);
-    if (i == trust->n || trust->issuer[i].url[0] == '\0')
+    // the keys of another issuer with the same URL may still be in use
+    const bool is_other = strcmp(e->reason, "JWT_ISSUER") == 0;
+    if (i == trust->n || trust->issuer[i].url[0] == '\0' ||
+        (strcmp(e->reason, "JWT_KEY") != 0 && strcmp(e->reason, "JWT_SIGNATURE") != 0 &&
+         !(is_other && trust->keys[i] == NULL)))
         return err_errno(e);
     const bool asked = issuers_ask(is, i);
-    const char *why = is->row[i].why;
+    const char *why = issuers_why(is, i);
     if (trust->keys[i] == NULL) {
         (void)err_set(e, ERR_UNAVAILABLE, "the keys of the issuer %.200s are not known%s%s",
                       trust->issuer[i].issuer, why[0] != '\0' ? ": " : ", they are being fetched",
@@ -123,9 +127,7 @@ issuers_prove(struct issuers *is, const char *text, int64_t now_ms, struct princ
     const struct jwt_trust trust = {is->settings->n, is->settings->issuer, keys};
     int r = jwt_verify(&trust, text, now_ms, &found, e);
     if (r < 0)
-        return strcmp(e->reason, "JWT_KEY") == 0 || strcmp(e->reason, "JWT_SIGNATURE") == 0
-                   ? no_key(is, &trust, text, e)
-                   : r;
+        return explain(is, &trust, text, e);
     (void)crypto_generichash(digest, sizeof digest, (const uint8_t *)text, strlen(text), NULL, 0);
     *out = (struct principal){.proof = PROOF_JWT,
                               .scopes = UINT32_C(1) << SCOPE_TOKEN_EXCHANGE,

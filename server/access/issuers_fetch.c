@@ -57,10 +57,21 @@ about(uint64_t ms)
     return ms - part / 2 + (part > 0 ? randombytes_uniform(part) : 0);
 }
 
+// Tenants of one provider are several issuers with the same URL: the first of them counts.
+static uint32_t
+first_of(const struct issuers *is, const char *url)
+{
+    uint32_t i = 0;
+    while (i < is->settings->n && strcmp(is->settings->issuer[i].url, url) != 0)
+        i++;
+    return i;
+}
+
 // The row of an issuer with a URL. After a reload it may have been another's.
 static struct row *
-row_of(struct issuers *is, uint32_t i)
+row_of(struct issuers *is, uint32_t issuer)
 {
+    const uint32_t i = first_of(is, is->settings->issuer[issuer].url);
     const char *url = is->settings->issuer[i].url;
     struct row *r = &is->row[i];
     for (uint32_t k = 0; k < JWT_ISSUERS_MAX && strcmp(r->from, url) != 0; k++) {
@@ -133,17 +144,13 @@ end(struct fetch *f, struct err *e)
         (void)close(f->fd);
     if (is != NULL && e == NULL && jwks_read(f->bytes, f->n, &keys, &why) < 0)
         e = &why;
-    for (uint32_t i = 0; is != NULL && i < is->settings->n; i++) {
-        const struct jwt_issuer *issuer = &is->settings->issuer[i];
-        if (strcmp(issuer->url, f->url) != 0) // a reload may have removed it
-            continue;
-        if (e != NULL)
-            failed(row_of(is, i), issuer, e);
-        else
-            succeeded(row_of(is, i), issuer, take_ptr(keys));
-        break;
-    }
-    jwks_free(keys);
+    const uint32_t i = is != NULL ? first_of(is, f->url) : 0;
+    if (is == NULL || i == is->settings->n) // a reload may have removed it
+        jwks_free(keys);
+    else if (e != NULL)
+        failed(row_of(is, i), &is->settings->issuer[i], e);
+    else
+        succeeded(row_of(is, i), &is->settings->issuer[i], keys);
     if (is != NULL)
         is->fetch = NULL;
     free(f);
@@ -192,18 +199,15 @@ on_started(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
 {
     struct fetch *f = cookie;
     struct issuers *is = f->is;
-    const struct jwt_issuer *issuer = NULL;
     struct err e = reply->err;
-    for (uint32_t i = 0; is != NULL && i < is->settings->n; i++)
-        if (strcmp(is->settings->issuer[i].url, f->url) == 0)
-            issuer = &is->settings->issuer[i];
-    if (reply->ok == 0 || issuer == NULL) {
+    const uint32_t i = is != NULL ? first_of(is, f->url) : 0;
+    if (reply->ok == 0 || is == NULL || i == is->settings->n) {
         spawn_close_fds(fds);
         end(f, &e);
         return;
     }
     f->fd = take_fd(&fds[0]);
-    if (f->fd < 0 || !send_order(f, issuer) ||
+    if (f->fd < 0 || !send_order(f, &is->settings->issuer[i]) ||
         loop_poll_start(is->loop, &f->poll, f->fd, UV_READABLE, on_part, f) < 0) {
         (void)err_set(&e, ERR_UNAVAILABLE, "the fetcher does not take its order");
         end(f, &e);
@@ -289,11 +293,17 @@ const struct jwks *
 issuers_fetched(const struct issuers *is, uint32_t i)
 {
     const struct jwt_issuer *issuer = &is->settings->issuer[i];
-    const struct row *r = &is->row[i];
+    const struct row *r = &is->row[first_of(is, issuer->url)];
     return strcmp(r->from, issuer->url) == 0 && r->keys != NULL &&
                    boot_ms() - r->got_ms <= (int64_t)issuer->keep_ms
                ? r->keys
                : NULL;
+}
+
+const char *
+issuers_why(const struct issuers *is, uint32_t i)
+{
+    return is->row[first_of(is, is->settings->issuer[i].url)].why;
 }
 
 bool
@@ -319,7 +329,7 @@ issuers_trouble(const struct issuers *is, char *out, size_t n)
         const struct jwt_issuer *issuer = &is->settings->issuer[i];
         const struct row *r = &is->row[i];
         char so[64] = "its tokens are refused";
-        if (issuer->url[0] == '\0' || r->failures == 0 || at >= n)
+        if (issuer->url[0] == '\0' || first_of(is, issuer->url) != i || r->failures == 0 || at >= n)
             continue;
         if (issuers_fetched(is, i) != NULL)
             (void)snprintf(so, sizeof so, "the keys of %" PRId64 " s ago are in use",

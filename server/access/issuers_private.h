@@ -38,6 +38,8 @@ struct issuers {
     struct fetch *fetch; // the one in progress
 };
 
+// Why the keys of this issuer's URL could not be fetched the last time; "": they could, or are being fetched. Borrowed.
+const char *issuers_why(const struct issuers *is, uint32_t i);
 // issuers_fetch.c: the keys of a URL that may be used now; NULL: there are none.
 const struct jwks *issuers_fetched(const struct issuers *is, uint32_t i);
 // No key fits a token that claims to be of this issuer: fetches them again, once a minute at most. True: now.

@@ -115,6 +115,7 @@ def config(issuers, more=""):
         section("plain", issuers["plain"].url("127.0.0.1"), "jwks_private: true"),
         section("untrusted", issuers["untrusted"].url(), "jwks_private: true"),
         section("misnamed", issuers["misnamed"].url(), own),
+        section("twin", issuers["good"].url(), own),
         section("private", issuers["good"].url("127.0.0.1") + "?private"),
     ])
 
@@ -178,6 +179,10 @@ def servers_that_cannot_be_trusted_are_not_asked_for_keys(b, issuers):
 
 
 def keys_come_from_https_and_from_http_on_loopback(b, issuers):
+    twin = Signer("ES256", "good-1", "https://twin.example")
+    twin.key = issuers["good"].key.key
+    until(lambda: accepted(twin), "another issuer with the same keys")
+    check(json.loads(exchange(twin).stdout)["tenant"] == "twin", "is another tenant")
     for name in ("good", "plain"):
         until(lambda name=name: accepted(issuers[name].key), f"{name}: {b.log()[-2000:]}")
         check(json.loads(exchange(issuers[name].key).stdout)["tenant"] == name, name)

@@ -251,7 +251,7 @@ issuers_may_have_the_same_keys(void **unused)
 {
     struct jwt_issuer both[2] = {issuer, issuer};
     struct jwks *same[2] = {sets[0], sets[0]};
-    const struct jwt_trust two = {2, both, same};
+    const struct jwt_trust two = {2, both, (const struct jwks *const *)same};
     const char *text = sign(JWT_ES256, keys[JWT_ES256], header_of(JWT_ES256), claims_ok);
     struct jwt_result found;
     struct err e = {.text = ""};
