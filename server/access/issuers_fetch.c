@@ -24,6 +24,7 @@
 #include "server/sandbox/spawn.h"
 
 enum {
+    FULL_MS = 200,   // until fetchers that are done have been reaped
     AGAIN_MS = 2000, // after the first failure; each further one doubles it
     AGAIN_MS_MAX = 5 * 60 * 1000,
     DOUBLINGS_MAX = 8,
@@ -147,6 +148,8 @@ end(struct fetch *f, struct err *e)
     const uint32_t i = is != NULL ? first_of(is, f->url) : 0;
     if (is == NULL || i == is->settings->n) // a reload may have removed it
         jwks_free(keys);
+    else if (e != NULL && strcmp(e->reason, "FETCHERS") == 0)
+        row_of(is, i)->due_ms = boot_ms() + FULL_MS;
     else if (e != NULL)
         failed(row_of(is, i), &is->settings->issuer[i], e);
     else

@@ -83,8 +83,12 @@ start(struct spawner *s, struct err *e)
     pid_t pid = -1;
     if (s->config->fetcher_path[0] == '\0')
         return err_set(e, ERR_FAILED_PRECONDITION, "this host has no program stockade-fetcher");
-    if (s->fetchers >= SPAWN_FETCHERS_MAX)
-        return err_set(e, ERR_RESOURCE_EXHAUSTED, "%d fetchers run already", SPAWN_FETCHERS_MAX);
+    if (s->fetchers >= SPAWN_FETCHERS_MAX) {
+        int full =
+            err_set(e, ERR_RESOURCE_EXHAUSTED, "%d fetchers run already", SPAWN_FETCHERS_MAX);
+        err_detail(e, "FETCHERS", NULL, "try again");
+        return full;
+    }
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return err_sys(e, errno, "make a socket pair");
     int auto_close ours = pair[0];
