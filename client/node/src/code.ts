@@ -18,6 +18,8 @@ import type { Bill } from "./result.js";
 import type { MessageStream } from "./stream.js";
 import { knownOptions, lifetimeMs, textsOf } from "./units.js";
 import type { Duration } from "./units.js";
+import { simulateOf, simulationOf } from "./simulations.js";
+import type { Simulate, Simulation } from "./simulations.js";
 
 const RESULT_BYTES_MAX = 64 * 1024 * 1024; // of all results of one cell
 
@@ -34,6 +36,8 @@ export interface CellOptions extends CallControl {
   onStderr?: (text: string) => unknown;
   /** Called with each result as it is complete. */
   onResult?: (result: CodeResult) => unknown;
+  /** As in `RunOptions`, in a new context of a fork of the sandbox; refused in a context (`Execution.simulation`). */
+  simulate?: Simulate;
 }
 
 /** Options of `Sandbox.runCode`. */
@@ -153,6 +157,8 @@ export interface Execution {
   contextId: string;
   /** The sandbox of the context. */
   sandboxId: string;
+  /** Of a cell with `simulate`: what it would have changed and sent. */
+  simulation: Simulation | undefined;
 }
 
 /** A context, as the broker describes it. */
@@ -208,7 +214,14 @@ export function contextInfo(message: CodeContext | undefined): ContextInfo {
   };
 }
 
-const CELL = { ...OPTIONS.control, timeout: true, onStdout: true, onStderr: true, onResult: true } as const;
+const CELL = {
+  ...OPTIONS.control,
+  timeout: true,
+  onStdout: true,
+  onStderr: true,
+  onResult: true,
+  simulate: true,
+} as const;
 /** @internal */
 export const CODE_OPTIONS = {
   cell: CELL,
@@ -291,6 +304,7 @@ class Collector {
       bill: billOf(end.bill),
       contextId: this.#contextId,
       sandboxId: this.#sandboxId,
+      simulation: simulationOf(end.simulation),
     };
   }
 }
@@ -300,7 +314,8 @@ export type CellRequest = MessageInitShape<typeof RunCodeRequestSchema>;
 
 /** @internal Runs a cell to its end. A callback that throws interrupts it. */
 export async function execute(client: Client, request: CellRequest, options: CellOptions): Promise<Execution> {
-  const whole = { ...request, timeoutMs: lifetimeMs(options.timeout) } as CellRequest;
+  const simulate = simulateOf(options.simulate);
+  const whole = { ...request, ...simulate, timeoutMs: lifetimeMs(options.timeout) } as CellRequest;
   const stream: MessageStream<RunCodeResponse> = client.stream(CodeService.method.runCode, whole, controlOf(options));
   const collector = new Collector(options);
   try {

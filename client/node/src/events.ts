@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a process did, in order, and how the pieces become a `RunResult`.
 import type { TransactionOutcome as OutcomeMessage } from "./gen/stockade/v1/transaction_service_pb.js";
+import type { SimulationOutcome } from "./gen/stockade/v1/simulation_pb.js";
+import { simulationOf } from "./simulations.js";
 import { outcomeOf } from "./transactions.js";
 import { ProtocolError } from "./errors.js";
 import { Stream } from "./gen/stockade/v1/process_service_pb.js";
@@ -137,7 +139,7 @@ export class Collector {
         this.#started(event.value.processId, event.value.sandboxId, event.value.pid);
         return undefined;
       case "exited":
-        this.#exited(event.value.result, event.value.transaction);
+        this.#exited(event.value.result, event.value.transaction, event.value.simulation);
         return undefined;
       case "output":
         this.#needStarted();
@@ -195,7 +197,11 @@ export class Collector {
     return { type: "gap", offset, length, limit };
   }
 
-  #exited(result: ConstructorParameters<typeof RunResult>[0] | undefined, outcome: OutcomeMessage | undefined): void {
+  #exited(
+    result: ConstructorParameters<typeof RunResult>[0] | undefined,
+    outcome: OutcomeMessage | undefined,
+    simulation: SimulationOutcome | undefined,
+  ): void {
     if (result === undefined) {
       throw new ProtocolError("the broker sent the end of a process without its result");
     }
@@ -205,5 +211,6 @@ export class Collector {
     const cut = gone + this.#unseen;
     this.result = new RunResult(result, { stdout: join(stdout), stderr: join(stderr), missing, cut }, this);
     this.result.transaction = outcome === undefined ? undefined : outcomeOf(outcome);
+    this.result.simulation = simulationOf(simulation);
   }
 }

@@ -81,6 +81,7 @@ export { Sandbox } from "./sandbox.js";
 export type { CreateOptions } from "./sandbox.js";
 export type { ProcessInfo, SandboxInfo, SleepInfo } from "./described.js";
 export type { Change, ChangedFile, CopyOptions, SnapshotInfo } from "./snapshots.js";
+export type { Simulate, SimulatedConnection, SimulatedRefusal, Simulation } from "./simulations.js";
 export { Transaction } from "./transactions.js";
 export type { TransactionInfo, TransactionOutcome, TransactionPolicy } from "./transactions.js";
 export { deleteTemplate, templates } from "./templates.js";

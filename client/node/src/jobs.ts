@@ -2,6 +2,8 @@
 // Jobs: what a command is, one-shot runs, and reading a job to its end.
 import { inspect } from "node:util";
 import { create } from "@bufbuild/protobuf";
+import { simulateOf } from "./simulations.js";
+import type { Simulate } from "./simulations.js";
 import type { TransactionPolicy } from "./transactions.js";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { CallOptions } from "./call.js";
@@ -64,6 +66,9 @@ export interface RunOptions extends CommandOptions, CallControl {
   onOutput?: (output: Output) => unknown;
   /** Throw JobError if the exit code is not 0 or output was cut. */
   check?: boolean;
+  /** Let nothing of the job stay or leave, and say in `RunResult.simulation` what it would have done. In `Sandbox.run`
+   * it runs in a fork of the sandbox. An object: these destinations answer with these bytes. */
+  simulate?: Simulate;
 }
 
 /** Options of `Sandbox.run`. */
@@ -113,7 +118,7 @@ export const OPTIONS = {
   control: CONTROL,
   fresh: FRESH,
   start: { ...COMMAND, stdinOpen: true },
-  run: { ...COMMAND, onStdout: true, onStderr: true, onOutput: true, check: true },
+  run: { ...COMMAND, onStdout: true, onStderr: true, onOutput: true, check: true, simulate: true },
 } as const;
 
 let shared: Client | undefined;
@@ -295,7 +300,7 @@ export function wholeStdin(stdin: Stdin | undefined): Uint8Array {
 
 async function startOneShot(
   args: readonly string[],
-  options: CommandOptions & CallControl & FreshSandbox,
+  options: CommandOptions & CallControl & FreshSandbox & Pick<RunOptions, "simulate">,
   inline: Uint8Array,
   stdinOpen: boolean,
 ): Promise<Process> {
@@ -308,6 +313,7 @@ async function startOneShot(
     metadata: textsOf(options.metadata, "metadata"),
     name: options.name ?? "",
     volumes: mountsOf(options.volumes),
+    ...simulateOf(options.simulate),
   };
   const collector = collectorOf(options, args);
   const stream = client.stream(ProcessService.method.run, request, controlOf(options));

@@ -4,6 +4,7 @@ import { constants } from "node:os";
 import { inspect } from "node:util";
 import { Code, StockadeError } from "./errors.js";
 import { FigureScope, FigureSource, Outcome as OutcomeNumber } from "./gen/stockade/v1/limits_pb.js";
+import type { Simulation } from "./simulations.js";
 import type { TransactionOutcome } from "./transactions.js";
 import type {
   Bill as BillMessage,
@@ -263,6 +264,8 @@ export class RunResult {
   readonly sandboxId: string;
   /** Of a job with `transaction`: what it changed, and what became of that. */
   transaction: TransactionOutcome | undefined;
+  /** Of a job with `simulate`: what it would have changed and sent. */
+  simulation: Simulation | undefined;
 
   constructor(message: ResultMessage, kept: KeptOutput = nothingKept, job: JobIdentity = unnamed) {
     this.outcome = outcomes[message.outcome] ?? "unknown";

@@ -40,8 +40,10 @@ import { RunResult } from "./result.js";
 import { SnapshotService } from "./gen/stockade/v1/snapshot_service_pb.js";
 import { changesOf, COPY_OPTIONS, copyOf, patchOf, pathBytes, snapshotInfo, snapshotsOf } from "./snapshots.js";
 import type { Change, CopyOptions, SnapshotInfo } from "./snapshots.js";
+import { simulateOf } from "./simulations.js";
 import { policyNumber, Transaction, transactionInfo, transactionsOf } from "./transactions.js";
 import type { TransactionInfo } from "./transactions.js";
+import { JobMode } from "./gen/stockade/v1/simulation_pb.js";
 import { TransactionService } from "./gen/stockade/v1/transaction_service_pb.js";
 import type { TransactionPolicy as PolicyNumber } from "./gen/stockade/v1/transaction_service_pb.js";
 import { TemplateService } from "./gen/stockade/v1/template_service_pb.js";
@@ -67,6 +69,15 @@ function needTtl(options: object): void {
   if ("timeout" in options) {
     throw badArgument("timeout", "is of a job; the time to live of a sandbox is called ttl");
   }
+}
+
+// How a process of a sandbox is started.
+interface StartMode {
+  stdinOpen: boolean;
+  foreground: boolean;
+  transaction?: PolicyNumber;
+  mode?: JobMode;
+  answers?: { destination: string; reply: Uint8Array }[];
 }
 
 /**
@@ -171,7 +182,12 @@ export class Sandbox implements AsyncDisposable {
   async run(args: readonly string[], options: SandboxRunOptions = {}): Promise<RunResult> {
     knownOptions(options, { ...OPTIONS.run, transaction: true });
     const { inline, more } = splitStdin(options.stdin);
-    const mode = { stdinOpen: more !== undefined, foreground: true, transaction: policyNumber(options.transaction) };
+    const mode = {
+      stdinOpen: more !== undefined,
+      foreground: true,
+      transaction: policyNumber(options.transaction),
+      ...simulateOf(options.simulate),
+    };
     const process = await this.#start(args, options, inline, mode);
     return finish(process, options, more);
   }
@@ -544,7 +560,7 @@ export class Sandbox implements AsyncDisposable {
     args: readonly string[],
     options: CommandOptions & CallControl,
     inline: Uint8Array,
-    { stdinOpen, ...mode }: { stdinOpen: boolean; foreground: boolean; transaction?: PolicyNumber },
+    { stdinOpen, ...mode }: StartMode,
   ): Promise<Process> {
     const client = this.#client;
     const request = {
@@ -553,11 +569,14 @@ export class Sandbox implements AsyncDisposable {
       command: commandOf(args, options, inline, stdinOpen),
       ...limitsOf(options),
     };
-    const control = { idempotencyKey: randomBytes(16).toString("hex"), ...controlOf(options) };
+    const simulates = mode.mode === JobMode.SIMULATE; // it ends with its call, so it is not sent again
+    const key = simulates ? {} : { idempotencyKey: randomBytes(16).toString("hex") };
+    const control = { ...key, ...controlOf(options) };
     const begin = (): Promise<Process> => {
       const stream = client.stream(ProcessService.method.start, request, control);
-      return Process.begin({ client, stream, collector: collectorOf(options, args), detachable: true });
+      return Process.begin({ client, stream, collector: collectorOf(options, args), detachable: !simulates });
     };
+    if (simulates) return begin();
     const since = performance.now();
     let lost: ConnectionLostError;
     try {

@@ -14,6 +14,7 @@ export * from "./gen/stockade/v1/policy_pb.js";
 export * from "./gen/stockade/v1/policy_service_pb.js";
 export * from "./gen/stockade/v1/process_service_pb.js";
 export * from "./gen/stockade/v1/sandbox_service_pb.js";
+export * from "./gen/stockade/v1/simulation_pb.js";
 export * from "./gen/stockade/v1/snapshot_service_pb.js";
 export * from "./gen/stockade/v1/template_service_pb.js";
 export * from "./gen/stockade/v1/transaction_service_pb.js";

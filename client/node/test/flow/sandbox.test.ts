@@ -53,6 +53,31 @@ test("forks begin with the files and go on apart", { skip }, async () => {
   await sbx.delete();
 });
 
+test("a simulated job says what it would do, and leaves nothing", { skip }, async () => {
+  const sbx = await Sandbox.create({ client });
+  await sbx.run(sh("echo a > A"), { check: true });
+  const done = await sbx.run(sh("rm A; echo n > N; exit 3"), { simulate: true });
+  assert.equal(done.exitCode, 3);
+  assert.deepEqual(
+    done.simulation?.changes.map((c) => [c.kind, c.path]),
+    [
+      ["removed", "/home/agent/A"],
+      ["added", "/home/agent/N"],
+    ],
+  );
+  assert.equal((await sbx.run(sh("ls"))).stdout, "A\n");
+  const cell = await sbx.runCode("open('g', 'w').write('y')", { simulate: { "example.com:80": "hi" } });
+  assert.deepEqual(
+    cell.simulation?.changes.map((c) => c.path),
+    ["/home/agent/g"],
+  );
+  const alone = await run(["touch", "x"], { client, simulate: true });
+  assert.equal(alone.simulation?.executed, true);
+  assert.equal((await run(["true"], { client })).simulation, undefined);
+  await assert.rejects(sbx.run(["true"], { simulate: "yes" as unknown as boolean }), /simulate/);
+  await sbx.delete();
+});
+
 test("a transaction brings all its changes, or none", { skip }, async () => {
   const sbx = await Sandbox.create({ client });
   await sbx.run(sh("echo a > A"), { check: true });
