@@ -18,7 +18,6 @@
 #include "server/base/metrics.h"
 #include "server/base/server.h"
 #include "server/config/config.h"
-#include "stockade/v1/code_service.pb-c.h"
 #include "stockade/v1/limits.pb-c.h"
 
 enum { APPROVED_MAX = 32, QUESTION_HASH = 16 };
@@ -212,17 +211,6 @@ use_token(struct server *s, struct call *c, const struct facts *f, struct err *e
     return r;
 }
 
-static bool
-simulates(const ProtobufCMessage *request)
-{
-    const ProtobufCFieldDescriptor *f =
-        protobuf_c_message_descriptor_get_field_by_name(request->descriptor, "mode");
-    if (f == NULL || f->descriptor != &stockade__v1__job_mode__descriptor)
-        return false;
-    const void *at = (const char *)request + f->offset;
-    return *(const Stockade__V1__JobMode *)at != STOCKADE__V1__JOB_MODE__JOB_MODE_UNSPECIFIED;
-}
-
 // A simulated call says what the policy decides, and nothing runs, since its output might be what the policy protects.
 static int
 note_refusal(struct call *c, const struct facts *f, const struct policy_decision *d, struct err *e)
@@ -252,7 +240,7 @@ decide_facts(struct server *s, struct call *c, const ProtobufCMessage *request,
     policy_decide(f->deed.harmless ? NULL : s->config->policy, &f->call, NULL, NULL, &d);
     if (policy_has_layers(s->config->policy) && !f->deed.harmless)
         metrics_add_by(METRIC_POLICY_DECISIONS, d.verdict, 0, 1);
-    if (d.verdict >= POLICY_ASK && d.retry_ms == 0 && simulates(request))
+    if (d.verdict >= POLICY_ASK && d.retry_ms == 0 && call_simulates(c))
         return note_refusal(c, f, &d, e);
     if (d.verdict == POLICY_DENY)
         return policy_refuse(&d, f->deed.method, e);

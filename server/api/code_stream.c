@@ -424,7 +424,7 @@ static void
 begin(struct stream *st, struct context *found, struct sandbox *sb)
 {
     const Stockade__V1__RunCodeRequest *m = st->request;
-    const struct simulated_fields fields = {st->call, m->mode, m->n_answers, m->answers};
+    const struct simulated_fields fields = {m->mode, m->n_answers, m->answers};
     struct err e;
     int r = simulated_read(&st->simulated, st->s, &fields, &e);
     const bool simulates = simulated_is_on(&st->simulated);

@@ -362,7 +362,7 @@ void
 process_run(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__RunRequest *m = (const Stockade__V1__RunRequest *)req;
-    const struct simulated_fields fields = {c, m->mode, m->n_answers, m->answers};
+    const struct simulated_fields fields = {m->mode, m->n_answers, m->answers};
     struct sandbox_spec spec = {0};
     struct err e;
     const struct tenant *t = tenant_find(s->tenants, call_tenant(c));
@@ -471,7 +471,7 @@ void
 process_start(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__StartRequest *m = (const Stockade__V1__StartRequest *)req;
-    const struct simulated_fields fields = {c, m->mode, m->n_answers, m->answers};
+    const struct simulated_fields fields = {m->mode, m->n_answers, m->answers};
     struct stream *st = stream_new(s, c, &stockade__v1__start_response__descriptor);
     struct err e;
     if (st == NULL)

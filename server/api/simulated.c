@@ -30,9 +30,6 @@ simulated_read(struct simulated *x, struct server *s, const struct simulated_fie
         return m->answers_n > 0 ? err_field(e, "answers", "only with JOB_MODE_SIMULATE") : 0;
     if (m->mode != STOCKADE__V1__JOB_MODE__JOB_MODE_SIMULATE)
         return err_field(e, "mode", "%d is no mode", (int)m->mode);
-    if (call_metadata(m->call, "idempotency-key") != NULL) // such a call outlives its caller
-        return err_field(e, "metadata.idempotency-key",
-                         "a simulation has no effect, so it can be repeated");
     struct simulation *all = simulation_new();
     int r = all != NULL ? 0 : err_sys(e, ENOMEM, "simulate a job");
     for (size_t i = 0; i < m->answers_n && r == 0; i++) {

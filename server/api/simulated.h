@@ -34,7 +34,6 @@ struct simulated {
 
 // The fields `mode` and `answers` of a request. INVALID_ARGUMENT.
 struct simulated_fields {
-    const struct call *call;
     Stockade__V1__JobMode mode;
     size_t answers_n;
     Stockade__V1__SimulatedAnswer *const *answers;

@@ -167,6 +167,7 @@ put(struct call *c, Stockade__V1__AuditPhase phase)
     m.code = (uint32_t)c->code;
     m.reason = c->reason;
     m.rule = c->subject;
+    m.simulated = call_simulates(c);
     m.duration_us = ends ? (uv_hrtime() - c->arrived_ns) / 1000 : 0;
     record.body_case = STOCKADE__V1__AUDIT_RECORD__BODY_CALL;
     record.call = &m;

@@ -45,6 +45,9 @@ const struct principal *call_principal(const struct call *c);
 // Zeroed memory that is freed when the call ends. NULL: the call has too much.
 void *call_alloc(struct call *c, size_t bytes);
 
+// Its request asks for a simulation (stockade/v1/simulation.proto).
+bool call_simulates(const struct call *c);
+
 // Why a policy would refuse the call, or have it wait for people, if it were not simulated: the authority writes it down instead of refusing.
 // Texts are copied. False: out of memory.
 struct call_refusal {

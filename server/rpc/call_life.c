@@ -18,6 +18,7 @@
 #include "conn.h"
 #include "idempotency.h"
 #include "status.h"
+#include "stockade/v1/simulation.pb-c.h"
 
 enum { DATA_HEAD_BYTES = 16 }; // of a DATA frame, besides its payload
 
@@ -335,6 +336,19 @@ void *
 call_alloc(struct call *c, size_t bytes)
 {
     return arena_alloc(c->arena, bytes);
+}
+
+bool
+call_simulates(const struct call *c)
+{
+    const ProtobufCFieldDescriptor *f =
+        c->request == NULL
+            ? NULL
+            : protobuf_c_message_descriptor_get_field_by_name(c->request->descriptor, "mode");
+    if (f == NULL || f->descriptor != &stockade__v1__job_mode__descriptor)
+        return false;
+    const void *at = (const char *)c->request + f->offset;
+    return *(const Stockade__V1__JobMode *)at != STOCKADE__V1__JOB_MODE__JOB_MODE_UNSPECIFIED;
 }
 
 bool

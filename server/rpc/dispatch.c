@@ -355,11 +355,13 @@ static int (*const checks[])(struct dispatch *d, struct call *c, struct err *e) 
     check_stream, check_deadline, check_request,    check_whose,
 };
 
-// Also for idempotent methods: a repeated Delete would fail with NOT_FOUND. Methods that only read are executed again.
+// Also for idempotent methods: a repeated Delete would fail with NOT_FOUND. Methods that only read are executed again, and so is a
+// simulation, which has no effect and must not outlive its caller.
 static bool
-takes_key(const struct method_rules *rules)
+takes_key(const struct call *c)
 {
-    return !rules->idempotent || audited_changes(rules);
+    const struct method_rules *rules = c->method->rules;
+    return (!rules->idempotent || audited_changes(rules)) && !call_simulates(c);
 }
 
 static void
@@ -367,8 +369,7 @@ run(struct call *c)
 {
     const struct dispatch *d = c->rpc->dispatch;
     const char *key = call_metadata(c, "idempotency-key");
-    if (key != NULL && takes_key(c->method->rules) &&
-        keys_begin(c->rpc->keys, c, key) != KEYS_EXECUTE)
+    if (key != NULL && takes_key(c) && keys_begin(c->rpc->keys, c, key) != KEYS_EXECUTE)
         return;
     c->method->served->handler(d->server, c, c->request);
 }

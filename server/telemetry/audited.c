@@ -35,6 +35,7 @@ telemetry_audit(struct telemetry *t, const struct job *j, const uint8_t *bytes, 
     m.outcome = (uint32_t)result->outcome;
     m.exit_code = result->exit_code;
     m.signal = result->signal;
+    m.simulated = job_sandbox(j)->simulation != NULL;
     if (bytes != NULL && result->record != NULL) {
         audit_hash(bytes, n, digest);
         m.record = (ProtobufCBinaryData){sizeof digest, digest};

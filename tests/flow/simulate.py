@@ -4,6 +4,7 @@
 
 import atexit
 import functools
+import json
 import os
 import re
 import shutil
@@ -115,8 +116,6 @@ def what_cannot_be_simulated_is_refused(b, c):
     no(c, lambda: simulate(c, "true", answers=[{"destination": "a.test:80", "reply": b"x" * 2049}]), INVALID, "reply")
     no(c, lambda: simulate(c, "true", answers=[{"destination": "a.test:80"}] * 17), INVALID, "answers")
     no(c, lambda: simulate(c, "true", "nobox"), NOT_FOUND)
-    key = c.stream("Run", {"command": c.shell("sleep 9"), "mode": SIMULATE}, metadata={"idempotency-key": "k"})
-    no(c, lambda: c.finish(key), INVALID, "idempotency-key")
     context = c.unary(CODE + "CreateContext", {"sandbox_id": box}).context.id
     no(c, lambda: run(c, "1", context_id=context, mode=SIMULATE), PRECONDITION, "LIVE_STATE")
     no(c, lambda: run(c, "1", sandbox_id=box, transaction=1, mode=SIMULATE), INVALID, "transaction")
@@ -318,14 +317,31 @@ def the_command_says_what_it_would_do(b, c):
     check(sh(c, box, "ls") == "", "nothing of it")
 
 
+def the_audit_log_says_that_it_was_a_simulation(b, c):
+    simulate(c, "true")
+    simulate(c, "", command={"args": ["git", "push"]})
+    c.run("true")
+
+    def found(body):
+        lines = [json.loads(line) for line in b.cli("audit", "export", f"{b.state}/audit").stdout.splitlines()]
+        return [line[body].get("simulated", False) for line in lines if body in line and (
+            body == "job" or (line[body]["method"].endswith("/Run") and line[body]["phase"] == "ended"))]
+
+    until(lambda: found("job")[-2:] == [True, False], lambda: f"{found('job')}", 10)
+    until(lambda: found("call")[-3:] == [True, True, False], lambda: f"{found('call')}", 10)
+
+
 # ---- nothing is left
 
 
 def a_killed_client_leaves_nothing(b, c):
+    """Also with an idempotency key, with which other calls outlive their connection."""
     box = new(c)
     for where in ("", box):
         other = connect(b)
-        job = begin(other, "echo x; exec sleep 1000", where)
+        fields = {"command": c.shell("echo x; exec sleep 1000"), "mode": SIMULATE}
+        more = {"sandbox_id": where, "foreground": True} if where else {}
+        job = other.stream("Start" if where else "Run", {**fields, **more}, metadata={"idempotency-key": "same"})
         other.until(job, lambda job=job: b"x" in job.output)
         other.close()
         until(lambda: boxes(c) == {box}, "its sandbox ends")
@@ -410,7 +426,7 @@ TESTS = [what_cannot_be_simulated_is_refused, what_a_policy_refuses_is_said_and_
          jobs_of_the_sandbox_go_on_meanwhile, a_cell_gets_a_new_context_in_a_fork, volumes_are_read_only,
          nothing_leaves_and_what_would_is_listed, answers_of_the_request_are_what_destinations_say,
          a_change_of_the_policy_does_not_make_it_real, lists_are_bounded_and_totals_count_all,
-         the_command_says_what_it_would_do, a_killed_client_leaves_nothing, one_that_is_deleted_ends_with_its_call, it_belongs_to_its_caller, fifty_leave_nothing]
+         the_command_says_what_it_would_do, the_audit_log_says_that_it_was_a_simulation, a_killed_client_leaves_nothing, one_that_is_deleted_ends_with_its_call, it_belongs_to_its_caller, fifty_leave_nothing]
 
 if __name__ == "__main__":
     folder = tempfile.mkdtemp(prefix="stockade-policy-")
