@@ -102,6 +102,7 @@ struct broker {
     char bound[CONFIG_LISTEN_MAX][256];
     struct drain *drain;
     bool started; // there is a loop
+    struct keys_earlier *earlier;
     int status;
 };
 
@@ -165,6 +166,7 @@ listen_all(struct broker *b, struct err *e)
         return err_sys(e, ENOMEM, "listen");
     rpc_set_principals(b->s.rpc, &b->config->access.principals);
     rpc_set_audit(b->s.rpc, b->s.audit);
+    rpc_set_state(b->s.rpc, b->s.state, take_ptr(b->earlier));
     dispatch_set_credentials(b->s.dispatch, access_check, b->s.access);
     access_set_events(b->s.access, telemetry_events(b->s.telemetry));
     dispatch_set_authority(b->s.dispatch, authority_decide, &b->s);
@@ -323,6 +325,8 @@ make_state(struct broker *b, struct err *e)
         r = access_new(b->s.state, &b->config->access, &b->s.access, e);
     if (r == 0)
         r = approvals_new(b->s.access, b->s.state, &b->loop, &b->s.approvals, e);
+    if (r == 0)
+        r = rpc_read_keys(b->s.state, &b->earlier, e);
     if (r == 0)
         r = state_start(b->s.state, &b->loop, e);
     return r == 0 ? vault_start(b->s.vault, e) : r;
@@ -489,6 +493,8 @@ take_down(struct broker *b)
     sleepers_stop(s->sleepers);
     snapshots_stop();
     store_stop(s->store);
+    if (s->rpc != NULL)
+        rpc_set_state(s->rpc, NULL, NULL);
     state_close(take_ptr(s->state));
     approvals_free(take_ptr(s->approvals));
     access_free(take_ptr(s->access));

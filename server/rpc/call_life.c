@@ -24,8 +24,8 @@ enum { DATA_HEAD_BYTES = 16 }; // of a DATA frame, besides its payload
 
 // ---- END
 
-// Packs END and sends it to the caller and to all calls with the same key.
-static void
+// Packs END and sends it to the caller and to all calls with the same key. False: it is sent, and the call freed, when it is stored.
+static bool
 send_end(struct call *c, Stockade__V1__Frame *end, int32_t code)
 {
     end->kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_END;
@@ -33,21 +33,22 @@ send_end(struct call *c, Stockade__V1__Frame *end, int32_t code)
     if (c->key == NULL || c->follows) {
         if (c->conn != NULL)
             conn_send(c->conn, c->id, end);
-        return;
+        return true;
     }
     size_t n = stockade__v1__frame__get_packed_size(end);
     uint8_t *packed = malloc(n);
     if (packed == NULL) {
         if (c->conn != NULL)
             conn_send(c->conn, c->id, end);
-        keys_end(c, NULL, 0, code);
-        return;
+        (void)keys_end(c, NULL, 0, code);
+        return true;
     }
     (void)stockade__v1__frame__pack(end, packed);
-    if (c->conn != NULL)
+    const bool now = keys_end(c, packed, n, code);
+    if (now && c->conn != NULL)
         conn_send_packed(c->conn, c->id, packed, n);
-    keys_end(c, packed, n, code);
     free(packed);
+    return now;
 }
 
 // Memory for the error in an END. Without memory the END has only the code: an END without a status would mean success.
@@ -78,14 +79,15 @@ failure_done(const struct failure *f, struct rpc *r)
 }
 
 // `code` is the result of the call for others with the same key.
-static void
+static bool
 send_failure(struct call *c, const struct err *e, enum err_code code)
 {
     struct failure f;
     audited_failure(c, e);
     failure_make(&f, c->rpc, e, c->principal.tenant);
-    send_end(c, &f.end, (int32_t)code);
+    const bool now = send_end(c, &f.end, (int32_t)code);
     failure_done(&f, c->rpc);
+    return now;
 }
 
 void
@@ -172,7 +174,8 @@ give_up(struct call *c, const struct err *e, enum call_cancel why)
     void *cookie = c->cookie;
     if (c->follows)
         keys_unfollow(c);
-    send_failure(c, e, why == CALL_DEADLINE ? ERR_DEADLINE_EXCEEDED : ERR_CANCELLED);
+    c->given_up = true;
+    (void)send_failure(c, e, why == CALL_DEADLINE ? ERR_DEADLINE_EXCEEDED : ERR_CANCELLED);
     call_free(c);
     if (on_cancel != NULL)
         on_cancel(cookie, why);
@@ -183,13 +186,15 @@ void
 call_abort(struct call *c, const struct err *e)
 {
     bool others_wait = c->key != NULL && !c->follows && keys_has_followers(c);
+    if (c->ended && !c->rpc->closing)
+        return; // it will be answered
     if (!others_wait || c->conn == NULL) {
         give_up(c, e, CALL_CANCELLED);
         return;
     }
     struct key *key = c->key;
     c->key = NULL; // END for this caller only
-    send_failure(c, e, ERR_CANCELLED);
+    (void)send_failure(c, e, ERR_CANCELLED);
     c->key = key;
     detach(c);
 }
@@ -210,8 +215,10 @@ call_cancel(struct call *c, enum call_cancel why)
     bool keep =
         c->key != NULL && !c->follows && !c->stream && why == CALL_DISCONNECTED && !c->rpc->closing;
     (void)err_set(&e, cancellations[why].code, "%s: %s", c->frame->method, cancellations[why].text);
-    if (keep)
+    if (keep || (c->ended && !c->rpc->closing && why == CALL_DISCONNECTED))
         detach(c);
+    else if (c->ended && !c->rpc->closing)
+        return;
     else if (why == CALL_CANCELLED)
         call_abort(c, &e);
     else
@@ -502,8 +509,8 @@ call_reply(struct call *c, const ProtobufCMessage *m)
     }
     end.payload = (ProtobufCBinaryData){protobuf_c_message_pack(m, packed), packed};
     audited_response(c, m);
-    send_end(c, &end, ERR_OK);
-    call_free(c);
+    if (send_end(c, &end, ERR_OK))
+        call_free(c);
 }
 
 void
@@ -511,15 +518,15 @@ call_end(struct call *c)
 {
     assert(c->stream);
     Stockade__V1__Frame end = STOCKADE__V1__FRAME__INIT;
-    send_end(c, &end, ERR_OK);
-    call_free(c);
+    if (send_end(c, &end, ERR_OK))
+        call_free(c);
 }
 
 void
 call_fail(struct call *c, const struct err *e)
 {
-    send_failure(c, e, (enum err_code)e->code);
-    call_free(c);
+    if (send_failure(c, e, (enum err_code)e->code))
+        call_free(c);
 }
 
 void

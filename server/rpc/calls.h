@@ -9,7 +9,8 @@
 //                             | refused: END  | idempotency    | on_cancel: CANCEL, deadline, connection closed
 //
 // A call with an idempotency key outlives its connection: it continues detached (conn == NULL) so that its result can
-// be kept. Another call with the same key follows it: it runs no handler and gets the same END.
+// be kept. Another call with the same key follows it: it runs no handler and gets the same END. With a database it is executed
+// when its key is on the disk, and answered when its END is: until then the call follows, too.
 #pragma once
 
 #include "call.h"
@@ -122,6 +123,8 @@ struct call {
     struct call *waiting_next, *waiting_prev; // that list
     struct key *key;                          // of an idempotent execution, or NULL
     bool follows;                             // waits for the END of the call that executes
+    bool ended;                               // ... which was this one: its END is being stored
+    bool given_up;                            // cancelled: its END does not wait for the disk
     struct call *follower_next;
     void (*on_cancel)(void *cookie, enum call_cancel why);
     void (*on_writable)(void *cookie);
@@ -170,6 +173,8 @@ void call_room(struct call *c);
 // Looks up the method, makes all checks, and runs the handler, now or when the authority has decided. Every failure ends
 // the call.
 void dispatch_call(struct dispatch *d, struct call *c);
+// Runs the handler.
+void dispatch_execute(struct call *c);
 
 // ---- rpc.c
 

@@ -364,14 +364,19 @@ takes_key(const struct call *c)
     return (!rules->idempotent || audited_changes(rules)) && !call_simulates(c);
 }
 
+void
+dispatch_execute(struct call *c)
+{
+    c->method->served->handler(c->rpc->dispatch->server, c, c->request);
+}
+
 static void
 run(struct call *c)
 {
-    const struct dispatch *d = c->rpc->dispatch;
     const char *key = call_metadata(c, "idempotency-key");
     if (key != NULL && takes_key(c) && keys_begin(c->rpc->keys, c, key) != KEYS_EXECUTE)
         return;
-    c->method->served->handler(d->server, c, c->request);
+    dispatch_execute(c);
 }
 
 static void again(struct call *c);

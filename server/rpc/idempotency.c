@@ -9,7 +9,7 @@
 // would use up its keys. The END of a stream is not kept, only its notes: its messages are lost, so a second caller
 // gets ALREADY_EXISTS and the notes. The same applies if the response does not fit into the caller's share:
 // idempotency_bytes_max is always kept, and no call is executed twice.
-#include "idempotency.h"
+#include "idempotency_private.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -25,38 +25,13 @@
 #include "status.h"
 
 enum {
-    BUCKETS = 4096, // a power of two
-    ID_BYTES = 16,
+    BUCKETS = KEYS_BUCKETS,
+    ID_BYTES = KEYS_ID_BYTES,
     KEY_BYTES_MAX = 128,
     USUAL_END_BYTES = 4096, // so much room must be available when a call begins
 };
 
 #define NS_PER_MS UINT64_C(1000000)
-
-struct key {
-    struct keys *keys;
-    uint8_t id[ID_BYTES];      // hash of tenant, method and key
-    uint8_t request[ID_BYTES]; // hash of the payload
-    struct tenant *tenant;     // held
-    struct key *bucket_next;
-    struct call *leader; // the executing call; NULL: it has ended
-    struct call *followers;
-    bool stream;
-    uint8_t *end; // packed frame of an ended unary call; NULL: not kept
-    size_t end_n;
-    uint64_t expires_ns;
-    int32_t code;        // of its END
-    struct key *younger; // the next key that ended later
-    struct note notes[CALL_NOTES_MAX];
-    size_t notes_n;
-};
-
-struct keys {
-    struct rpc *rpc;
-    struct key *buckets[BUCKETS];
-    struct key *oldest, *youngest; // keys of ended calls
-    struct timer timer;
-};
 
 static void on_expiry(struct timer *t);
 
@@ -88,11 +63,31 @@ key_free(struct key *key)
     while (*link != key)
         link = &(*link)->bucket_next;
     *link = key->bucket_next;
+    k->durable_n -= key->durable;
+    k->stored_bytes -= key->stored_n;
     tenant_release(key->tenant, LEDGER_KEYS, 1);
     tenant_release(key->tenant, LEDGER_KEY_BYTES, key->end_n);
+    key->gone = true;
+    if (key->writing == 0)
+        key_release(key);
+}
+
+void
+key_release(struct key *key)
+{
+    assert(key->gone && key->writing == 0);
     tenant_drop(key->tenant);
     free(key->end);
+    free(key->reply);
     free(key);
+}
+
+// The row of one that has expired is removed by rows_sweep().
+static void
+key_forget(struct key *key)
+{
+    rows_forget(key);
+    key_free(key);
 }
 
 static void
@@ -122,22 +117,38 @@ on_expiry(struct timer *t)
     uint64_t now = uv_hrtime();
     while (k->oldest != NULL && k->oldest->expires_ns <= now)
         free_oldest(k);
+    rows_sweep(k);
     if (k->oldest != NULL)
         // cannot fail: the timer was set before
         (void)timers_set(k->rpc->timers, t, k->oldest->expires_ns);
+}
+
+static void
+keep_until(struct key *key, uint64_t expires_ns)
+{
+    struct keys *k = key->keys;
+    key->expires_ns = expires_ns;
+    key->younger = NULL;
+    *(k->youngest != NULL ? &k->youngest->younger : &k->oldest) = key;
+    k->youngest = key;
+    if (k->oldest == key)
+        (void)timers_set(k->rpc->timers, &k->timer, key->expires_ns);
 }
 
 // Keeps a key with its END for idempotency_ms.
 static void
 keep(struct key *key)
 {
-    struct keys *k = key->keys;
-    key->expires_ns = uv_hrtime() + k->rpc->limits.idempotency_ms * NS_PER_MS;
-    key->younger = NULL;
-    *(k->youngest != NULL ? &k->youngest->younger : &k->oldest) = key;
-    k->youngest = key;
-    if (k->oldest == key)
-        (void)timers_set(k->rpc->timers, &k->timer, key->expires_ns);
+    keep_until(key, uv_hrtime() + key->keys->rpc->limits.idempotency_ms * NS_PER_MS);
+}
+
+static void
+follow(struct key *key, struct call *c)
+{
+    c->key = key;
+    c->follows = true;
+    c->follower_next = key->followers;
+    key->followers = c;
 }
 
 static void
@@ -183,6 +194,30 @@ refuse(struct call *c, enum err_code code, const char *reason, const char *text)
     return KEYS_ENDED;
 }
 
+// The broker has ended while the call was under way.
+static enum keys_verdict
+refuse_lost(struct call *c)
+{
+    struct err e;
+    (void)err_set(&e, ERR_ABORTED,
+                  "%s: a call with this idempotency-key was under way when the broker ended",
+                  c->frame->method);
+    err_detail(
+        &e, "MAY_HAVE_EXECUTED", NULL,
+        "it may have run, and is not executed again: see what there is, and use another key");
+    call_fail(c, &e);
+    return KEYS_ENDED;
+}
+
+static const char *
+hint_for(const struct key *key)
+{
+    if (key->stream && key->earlier)
+        return "it ran before the broker was started again";
+    return key->stream ? "attach to the process_id, if there is one"
+                       : "its response was not kept: it is large, or the caller has too many";
+}
+
 // Handles a call with a known key.
 static enum keys_verdict
 again(struct call *c, struct key *key, const uint8_t request[ID_BYTES])
@@ -190,25 +225,22 @@ again(struct call *c, struct key *key, const uint8_t request[ID_BYTES])
     if (memcmp(key->request, request, ID_BYTES) != 0)
         return refuse(c, ERR_INVALID_ARGUMENT, "IDEMPOTENCY_KEY_REUSED",
                       "this idempotency-key was used with another request");
-    if (key->stream || (key->leader == NULL && key->end == NULL)) {
+    if (key->lost)
+        return refuse_lost(c);
+    if (key->stream || (key->leader == NULL && key->end == NULL && !key->ending)) {
         struct err e;
         (void)err_set(&e, ERR_ALREADY_EXISTS, "%s: a call with this idempotency-key %s",
                       c->frame->method, key->leader != NULL ? "is running" : "has run");
-        err_detail(&e, "ALREADY_EXECUTED", NULL,
-                   key->stream ? "attach to the process_id, if there is one"
-                               : "its response was not kept, because the caller has too many");
+        err_detail(&e, "ALREADY_EXECUTED", NULL, hint_for(key));
         fail_with_notes(c, key, &e);
         return KEYS_ENDED;
     }
-    if (key->leader == NULL) {
+    if (key->leader == NULL && !key->ending) {
         metrics_add(METRIC_CALLS_REPEATED, 1);
         call_end_packed(c, key->end, key->end_n, key->code);
         return KEYS_ENDED;
     }
-    c->key = key;
-    c->follows = true;
-    c->follower_next = key->followers;
-    key->followers = c;
+    follow(key, c);
     return KEYS_FOLLOW;
 }
 
@@ -218,6 +250,11 @@ key_new(struct keys *k, struct call *c, enum keys_verdict *verdict)
 {
     const struct rpc_limits *l = &k->rpc->limits;
     struct err e;
+    if (rows_admit(k, c->tenant, &e) < 0) {
+        call_fail(c, &e);
+        *verdict = KEYS_ENDED;
+        return NULL;
+    }
     int r = tenant_held(c->tenant, LEDGER_KEY_BYTES) + USUAL_END_BYTES > l->idempotency_bytes_max
                 ? -EDQUOT
                 : tenant_charge(c->tenant, LEDGER_KEYS, 1, l->idempotency_keys_max, &e);
@@ -238,6 +275,14 @@ key_new(struct keys *k, struct call *c, enum keys_verdict *verdict)
     key->keys = k;
     key->tenant = tenant_hold_again(c->tenant);
     return key;
+}
+
+// What they answer is shown once, and is nowhere on the disk.
+static bool
+makes_credentials(enum scope scope)
+{
+    return scope == SCOPE_KEY_WRITE || scope == SCOPE_TENANTS_WRITE ||
+           scope == SCOPE_TOKEN_EXCHANGE || scope == SCOPE_ADMIN_WRITE;
 }
 
 enum keys_verdict
@@ -262,10 +307,34 @@ keys_begin(struct keys *k, struct call *c, const char *key_text)
     memcpy(key->request, request, ID_BYTES);
     key->bucket_next = *bucket_of(k, id);
     *bucket_of(k, id) = key;
-    key->leader = c;
     key->stream = c->stream;
+    key->secret = makes_credentials(c->method->scope);
+    struct err e;
+    if (k->state != NULL && rows_begin(key, &e) < 0) {
+        key_free(key);
+        call_fail(c, &e);
+        return KEYS_ENDED;
+    }
+    key->leader = c;
     c->key = key;
-    return KEYS_EXECUTE;
+    return k->state != NULL ? KEYS_WAIT : KEYS_EXECUTE;
+}
+
+void
+key_begun(struct key *key, const struct err *e)
+{
+    struct err why;
+    if (e == NULL && !key->keys->rpc->closing) {
+        dispatch_execute(key->leader);
+        return;
+    }
+    if (e == NULL)
+        (void)err_set(&why, ERR_UNAVAILABLE, "the broker is shutting down");
+    else
+        why = *e;
+    if (why.code != ERR_RESOURCE_EXHAUSTED)
+        why.code = ERR_UNAVAILABLE; // nothing was executed
+    call_fail(key->leader, &why);   // which forgets the key
 }
 
 static bool
@@ -285,7 +354,7 @@ answer_followers(struct key *key, const uint8_t *frame, size_t n, int32_t code)
         c->key = NULL;
         c->follows = false;
         if (frame != NULL) {
-            metrics_add(METRIC_CALLS_REPEATED, 1);
+            metrics_add(METRIC_CALLS_REPEATED, !c->ended);
             call_end_packed(c, frame, n, code);
         } else {
             struct err e;
@@ -312,24 +381,95 @@ keep_end(struct key *key, const uint8_t *frame, size_t n)
     key->end_n = n;
 }
 
+// The call waits, like others with its key, until the END is on the disk. Its handler is done with it. False: it does not wait,
+// because it was given up, or for want of memory.
+static bool
+wait_for_disk(struct key *key, struct call *c, const uint8_t *frame, size_t n)
+{
+    if (c->given_up || frame == NULL)
+        return false;
+    if (key->end == NULL) {
+        key->reply = malloc(n);
+        if (key->reply == NULL)
+            return false;
+        memcpy(key->reply, frame, n);
+        key->reply_n = n;
+    }
+    key->ending = true;
+    follow(key, c);
+    c->ended = true;
+    call_watch(c, NULL, NULL, NULL);
+    timers_clear(c->rpc->timers, &c->timer);
+    return true;
+}
+
 void
+key_ended(struct key *key)
+{
+    const bool kept = key->end != NULL;
+    key->ending = false;
+    answer_followers(key, kept ? key->end : key->reply, kept ? key->end_n : key->reply_n,
+                     key->code);
+    free(key->reply);
+    key->reply = NULL;
+    keep(key);
+}
+
+bool
 keys_end(struct call *c, const uint8_t *frame, size_t n, int32_t code)
 {
     struct key *key = c->key;
     assert(key->leader == c);
     c->key = NULL;
     key->leader = NULL;
-    answer_followers(key, frame, n, code);
     if (!is_worth_keeping(key, c, code)) {
-        key_free(key);
-        return;
+        answer_followers(key, frame, n, code);
+        key_forget(key);
+        return true;
     }
     if (!key->stream && frame != NULL)
         keep_end(key, frame, n);
     key->code = code;
     if (!key->stream && key->end == NULL)
         metrics_add(METRIC_RESULTS_NOT_KEPT, 1);
+    if (rows_end(key) && wait_for_disk(key, c, frame, n))
+        return false;
+    answer_followers(key, frame, n, code);
     keep(key);
+    return true;
+}
+
+struct key *
+key_restore(struct keys *k, const struct key *like, const char *tenant)
+{
+    struct err ignored;
+    struct key *key = calloc(1, sizeof *key);
+    struct tenant *t = key != NULL ? tenant_hold(k->rpc->tenants, tenant) : NULL;
+    uint8_t *end = t != NULL && like->end != NULL ? malloc(like->end_n) : NULL;
+    if (t == NULL || (like->end != NULL && end == NULL) ||
+        tenant_charge(t, LEDGER_KEYS, 1, UINT64_MAX, &ignored) < 0) {
+        if (t != NULL)
+            tenant_drop(t);
+        free(end);
+        free(key);
+        return NULL;
+    }
+    *key = *like;
+    key->keys = k;
+    key->tenant = t;
+    key->end = end;
+    if (end != NULL)
+        memcpy(end, like->end, like->end_n);
+    (void)tenant_charge(t, LEDGER_KEY_BYTES, key->end_n, UINT64_MAX, &ignored);
+    key->earlier = true;
+    key->durable = true;
+    key->stored_n = key->end_n;
+    k->durable_n++;
+    k->stored_bytes += key->end_n;
+    key->bucket_next = *bucket_of(k, key->id);
+    *bucket_of(k, key->id) = key;
+    keep_until(key, like->expires_ns);
+    return key;
 }
 
 void

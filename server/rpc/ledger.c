@@ -37,6 +37,7 @@ static const char *const names[LEDGER_ACCOUNTS] = {
     [LEDGER_BYTES] = "bytes",
     [LEDGER_KEYS] = "keys",
     [LEDGER_KEY_BYTES] = "key_bytes",
+    [LEDGER_KEY_WRITES] = "key-writes",
     [LEDGER_SANDBOXES] = "sandboxes",
     [LEDGER_JOBS] = "jobs",
     [LEDGER_KEPT] = "kept",

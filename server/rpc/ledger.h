@@ -21,6 +21,7 @@ enum ledger_account {
     LEDGER_BYTES,       // of large frames, requests, replies, and output
     LEDGER_KEYS,        // idempotency keys
     LEDGER_KEY_BYTES,   // of results kept for them
+    LEDGER_KEY_WRITES,  // changes of them that wait for the disk
     LEDGER_SANDBOXES,   // including promised ones
     LEDGER_JOBS,        // that run
     LEDGER_KEPT,        // jobs that have ended and can still be attached to

@@ -122,6 +122,18 @@ rpc_set_audit(struct rpc *r, struct audit *a)
     r->audit = a;
 }
 
+int
+rpc_read_keys(struct state *s, struct keys_earlier **out, struct err *e)
+{
+    return keys_read(s, out, e);
+}
+
+void
+rpc_set_state(struct rpc *r, struct state *s, struct keys_earlier *earlier)
+{
+    keys_store_in(r->keys, s, earlier);
+}
+
 void
 rpc_set_principals(struct rpc *r, const struct principal_map *map)
 {

@@ -34,6 +34,14 @@ void rpc_set_principals(struct rpc *r, const struct principal_map *map);
 struct audit;
 void rpc_set_audit(struct rpc *r, struct audit *a);
 
+// The idempotency keys of an earlier run. Read between state_open() and state_start(); rpc_set_state() takes them.
+struct state;
+struct keys_earlier;
+int rpc_read_keys(struct state *s, struct keys_earlier **out, struct err *e);
+
+// Where idempotency keys are stored, until it is set to NULL (before state_close()).
+void rpc_set_state(struct rpc *r, struct state *s, struct keys_earlier *earlier);
+
 // Checks an address and the limits as rpc_listen() does, without listening.
 int rpc_check_address(const struct rpc_limits *l, const char *address, struct err *e);
 

@@ -48,6 +48,13 @@ static const char *const steps[] = {
     " created_ms INTEGER NOT NULL, forgotten_ms INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID;"
     "CREATE TRIGGER master_rotated AFTER UPDATE OF proof ON encryption BEGIN"
     " UPDATE data_key SET wrapped = next, next = NULL WHERE forgotten_ms = 0; END;",
+    // 5: idempotency keys of calls: hashes of the key and of the request, and what the call was answered (0: it is under way, 1: it
+    // has ended). The answer is a packed Frame, or NULL.
+    "CREATE TABLE idempotency (id BLOB PRIMARY KEY NOT NULL CHECK (length(id) = 16),"
+    " request BLOB NOT NULL CHECK (length(request) = 16), tenant TEXT NOT NULL,"
+    " stream INTEGER NOT NULL, ended INTEGER NOT NULL DEFAULT 0, code INTEGER NOT NULL DEFAULT 0,"
+    " expires_ms INTEGER NOT NULL DEFAULT 0, answer BLOB) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX idempotency_expires ON idempotency (expires_ms) WHERE ended = 1;",
 };
 enum { VERSION = sizeof steps / sizeof steps[0] };
 

@@ -41,6 +41,7 @@ enum state_query {
     STATE_APPROVALS,
     STATE_ENCRYPTION,
     STATE_DATA_KEYS,
+    STATE_CALLS,
     STATE_QUERIES_N,
 };
 enum state_change {
@@ -59,6 +60,11 @@ enum state_change {
     STATE_DATA_KEY_ADD,
     STATE_DATA_KEY_NEXT,
     STATE_DATA_KEY_FORGET,
+    STATE_CALL_BEGIN,
+    STATE_CALL_END,
+    STATE_CALL_FORGET,
+    STATE_CALLS_LOST,
+    STATE_CALLS_EXPIRE,
     STATE_CHANGES_N,
 };
 

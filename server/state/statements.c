@@ -27,6 +27,11 @@ const struct state_statement state_queries[STATE_QUERIES_N] = {
     [STATE_DATA_KEYS] = {"SELECT id, tenant, wrapped, created_ms, forgotten_ms FROM data_key"
                          " ORDER BY created_ms, id",
                          5},
+    // key, request, tenant, whether it is a stream, whether it has ended, code, expiry, answer; the one that expires first is the first
+    [STATE_CALLS] = {"SELECT id, request, tenant, stream, ended, code, expires_ms, answer"
+                     " FROM idempotency WHERE ended = 0 OR expires_ms > 1000 * unixepoch()"
+                     " ORDER BY ended DESC, expires_ms",
+                     8},
 };
 
 const struct state_statement state_changes[STATE_CHANGES_N] = {
@@ -78,4 +83,22 @@ const struct state_statement state_changes[STATE_CHANGES_N] = {
     [STATE_DATA_KEY_FORGET] = {"UPDATE data_key SET wrapped = x'', next = NULL, forgotten_ms = ?2"
                                " WHERE id = ?1 AND forgotten_ms = 0",
                                2},
+    // key, request, tenant, whether it is a stream; one that has expired may be there still
+    [STATE_CALL_BEGIN] = {"INSERT OR REPLACE INTO idempotency (id, request, tenant, stream)"
+                          " VALUES (?1, ?2, ?3, ?4)",
+                          4},
+    // key, code, expiry, answer (of length 0: none)
+    [STATE_CALL_END] = {"UPDATE idempotency SET ended = 1, code = ?2, expires_ms = ?3,"
+                        " answer = nullif(?4, x'') WHERE id = ?1",
+                        4},
+    // key
+    [STATE_CALL_FORGET] = {"DELETE FROM idempotency WHERE id = ?1", 1},
+    // code, expiry
+    [STATE_CALLS_LOST] = {"UPDATE idempotency SET ended = 1, code = ?1, expires_ms = ?2"
+                          " WHERE ended = 0",
+                          2},
+    // time; not all at once, because other changes wait for it
+    [STATE_CALLS_EXPIRE] = {"DELETE FROM idempotency WHERE id IN (SELECT id FROM idempotency"
+                            " WHERE ended = 1 AND expires_ms <= ?1 LIMIT 4096)",
+                            1},
 };

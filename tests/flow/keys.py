@@ -2,23 +2,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """API keys and the tenants of accounts, through the real binaries: what is refused, and what a key may do."""
 
+import contextlib
 import json
 import os
+import random
 import re
 import shutil
 import stat
 import subprocess
 import sys
+import threading
 
+import sp
 from broker import Broker, binary
 from runner import check, run_cases, until
 from slowness import scaled
 
+sp.load("proto/gen/descriptor_set.bin")
 CONFIG = """
 principals:
   - {uid: 4001, tenant: team-a}
   - {group: 4100, tenant: team-b, scopes: [system.read, sandbox.read]}
 access: {failures_per_minute: 5}
+rpc: {idempotency_keys: 200}
 """
 
 
@@ -205,6 +211,115 @@ def a_backup_is_a_database_that_a_broker_can_start_with(b):
     refused(stockade(b, "info", token=after["secret"]), "no such key")
 
 
+def client(b, uid=0):
+    os.chmod(b.address[len("ipc://"):], 0o666)
+    os.seteuid(uid)  # what SO_PEERCRED says is decided when it connects
+    try:
+        return sp.Client(b.address, timeout=scaled(60))
+    finally:
+        os.seteuid(0)
+
+
+def with_key(text):
+    return {"idempotency-key": text}
+
+
+def a_repeated_call_is_not_executed_again_after_kill_9(b):
+    """Create, Run and Delete had been answered; Start was under way."""
+    boxes, jobs = "/stockade.v1.SandboxService/", "/stockade.v1.ProcessService/"
+    c = client(b)
+    made = c.unary(boxes + "Create", {"name": "one"}, with_key("c1")).sandbox
+    c.unary(boxes + "Create", {"name": "two"})
+    c.unary(boxes + "Delete", {"id": "two"}, with_key("d1"))
+    run = {"command": {"args": ["true"]}}
+    id_ = c.begin(jobs + "Run", run, with_key("r1"), credit=100)
+    while (frame := c.recv(id_)).kind != sp.END:
+        pass
+    check(not frame.HasField("status") or frame.status.code == 0, frame)
+    start = {"sandbox_id": made.id, "command": {"args": ["sleep", "1000"]}}
+    c.recv(c.begin(jobs + "Start", start, with_key("s1"), credit=100))
+    for _ in range(2):
+        b.kill()
+        b.start()
+        c = client(b)
+        f = c.fails(boxes + "Create", {"name": "three"}, with_key("c1"))
+        check(f.code == sp.INVALID and f.reason == "IDEMPOTENCY_KEY_REUSED", f)
+        check(c.unary(boxes + "Create", {"name": "one"}, with_key("c1")).sandbox == made, "the answer was kept")
+        check(len(c.unary(boxes + "List", {}).sandboxes) == 0, "and nothing was made")
+        c.unary(boxes + "Delete", {"id": "two"}, with_key("d1"))
+        for method, request, key, code, reason in ((jobs + "Run", run, "r1", sp.EXISTS, "ALREADY_EXECUTED"),
+                                                   (jobs + "Start", start, "s1", 10, "MAY_HAVE_EXECUTED")):
+            frame = c.recv(c.begin(method, request, with_key(key), credit=100))
+            f = sp.Failed(frame.status)
+            check(frame.kind == sp.END and f.code == code and f.reason == reason, f)
+    check(c.fails(boxes + "Delete", {"id": "two"}).code == 5, "without the key it is another call")
+
+
+def a_flood_of_keys_pushes_out_no_others(b):
+    create = "/stockade.v1.KeyService/Create"
+    greedy, other = client(b, 4005), client(b, 4002)
+    first = other.unary(create, {"label": "first"}, with_key("first")).key.id
+    ids, kept, refused_ = [greedy.begin(create, {"label": str(n)}, with_key(str(n))) for n in range(230)], 0, 0
+    for id_ in ids:
+        try:
+            greedy.end(create, id_)
+            kept += 1
+        except sp.Failed as f:
+            check(f.code == sp.EXHAUSTED and f.reason == "IDEMPOTENCY_KEYS", f)
+            refused_ += 1
+    check(kept == 200 and refused_ == 30, f"{kept} of its keys are kept, {refused_} refused")
+    answer = other.unary(create, {"label": "second"}, with_key("second"))
+    with open(f"{b.state}/state/stockade.db-wal", "rb") as wal, open(f"{b.state}/state/stockade.db", "rb") as db:
+        check(answer.secret.encode() not in wal.read() + db.read(), "no credential is on the disk")
+    b.kill()
+    b.start()
+    greedy, other = client(b, 4005), client(b, 4002)
+    check(greedy.fails(create, {"label": "x"}, with_key("x")).reason == "IDEMPOTENCY_KEYS", "its share is still full")
+    for label in ("first", "second"):
+        f = other.fails(create, {"label": label}, with_key(label))
+        check(f.code == sp.EXISTS and f.reason == "ALREADY_EXECUTED", f)
+    check({k["id"] for k in keys(b, uid=4002)} == {first, answer.key.id}, "and no more were made")
+
+
+def kill_9_at_any_moment_leaves_no_call_that_is_executed_twice(b):
+    """Keyed calls, four at once, until the broker is killed; then the last ones again."""
+    answers, n = {}, 0
+
+    def call(number):
+        if number % 2 == 0:  # the key of a pair makes an object that is counted, the sandbox an answer that is kept
+            return "/stockade.v1.KeyService/Create", {"label": f"k{number}"}, with_key(f"k{number}")
+        return "/stockade.v1.SandboxService/Create", {"name": f"k{number}"}, with_key(f"k{number}")
+
+    for round_ in range(int(os.environ.get("KEY_KILLS", "2"))):
+        c, first = client(b, 5000 + round_), n + 1
+        threading.Timer(random.uniform(0.02, 0.4), b.process.kill).start()
+        with contextlib.suppress(sp.Closed, OSError):
+            while n - first < 190:
+                ids = {}
+                for _ in range(4):
+                    n += 1
+                    ids[c.begin(*call(n))] = n
+                for id_, number in ids.items():
+                    answers[number] = c.end(call(number)[0], id_)
+            c.recv_any()  # its end
+        b.kill()
+        b.start()
+        c, lost = client(b, 5000 + round_), 0
+        for number in range(first, n + 1):
+            try:
+                again = c.unary(*call(number))
+                check(number % 2 == 1 or number not in answers, f"k{number} had been answered with a credential")
+                check(answers.setdefault(number, again) == again, f"k{number} is answered as before")
+            except sp.Failed as f:
+                check(f.reason == "ALREADY_EXECUTED" or (f.reason == "MAY_HAVE_EXECUTED" and number not in answers), f"k{number}: {f}")
+                check(number % 2 == 0 or number not in answers, f"k{number} had been answered: {f}")
+                lost += f.reason == "MAY_HAVE_EXECUTED"
+        check(lost <= 4, f"{lost} were under way")
+        labels = [k["label"] for k in keys(b, uid=5000 + round_)]
+        check(len(labels) == len(set(labels)), "no key was made twice")
+        check({f"k{i}" for i in answers if i >= first and i % 2 == 0} <= set(labels), "and all that were answered are there")
+
+
 def main():
     with Broker("--listen", "tcp://127.0.0.1:0", config=CONFIG) as b:
         status = run_cases([a_call_over_tcp_needs_a_credential,
@@ -215,6 +330,9 @@ def main():
                             a_revoked_or_expired_key_is_refused,
                             a_token_file_is_read_and_an_empty_or_missing_one_refused,
                             a_backup_is_a_database_that_a_broker_can_start_with,
+                            a_repeated_call_is_not_executed_again_after_kill_9,
+                            a_flood_of_keys_pushes_out_no_others,
+                            kill_9_at_any_moment_leaves_no_call_that_is_executed_twice,
                             keys_outlast_kill_9,
                             what_is_no_credential_is_refused_and_never_ignored,
                             a_refused_credential_is_an_event_without_its_text], lambda case: case(b))

@@ -368,20 +368,55 @@ a_copy_is_a_whole_database(void **unused)
 
 // ---- kill -9
 
+// Chains of changes of one kind, each begun when the one before is on the disk.
+enum { OF_KEY, OF_REVOKED, OF_USE, OF_APPROVAL, OF_CALL, KINDS };
+enum { CHAINS_OF_KIND = 2 };
+
 struct writing {
     struct state *s;
-    unsigned next;
-    int to; // a pipe: one byte for each change that was reported as made
+    unsigned *next; // number of the next change, of all chains
+    unsigned kind, number;
+    bool ends; // OF_CALL: the row is there, and gets its end
+    int to;    // a pipe: one byte, the kind, for each change that was reported as made
 };
+
+static void report(void *cookie, uint64_t rows, const struct err *e);
+
+static int
+write_one(struct writing *w, struct err *e)
+{
+    uint8_t id[16] = {0};
+    char name[32];
+    memcpy(id, &w->number, sizeof w->number);
+    (void)snprintf(name, sizeof name, "%08u", w->number);
+    const struct state_value bytes = STATE_OF_BYTES(id, sizeof id), text = STATE_OF_TEXT(name);
+    const struct state_value number = STATE_OF_NUMBER(w->number);
+    const struct state_value far = STATE_OF_NUMBER(INT64_C(1) << 50), none = STATE_OF_BYTES("", 0);
+    const struct state_value revoked[] = {bytes, text, number}, use[] = {bytes, number, far},
+                             approval[] = {text, number, text, none, bytes},
+                             call[] = {bytes, bytes, text, number},
+                             end[] = {bytes, number, far, STATE_OF_BYTES(name, 8)};
+    static const enum state_change change[KINDS] = {STATE_KEY_ADD, STATE_BLOCK_REVOKE, STATE_USE,
+                                                    STATE_APPROVAL_PUT, STATE_CALL_BEGIN};
+    const struct state_value *const values[KINDS] = {NULL, revoked, use, approval, call};
+    if (w->kind == OF_KEY)
+        return add_key(w->s, w->number, report, w, e);
+    return state_write(w->s, w->ends ? STATE_CALL_END : change[w->kind],
+                       w->ends ? end : values[w->kind], report, w, e);
+}
 
 static void
 report(void *cookie, uint64_t rows, const struct err *e)
 {
     struct writing *w = cookie;
     struct err again;
-    if (e != NULL || rows != 1 || write(w->to, "", 1) != 1)
+    const char kind = (char)w->kind;
+    const bool whole = w->kind != OF_CALL || w->ends;
+    if (e != NULL || rows != 1 || (whole && write(w->to, &kind, 1) != 1))
         _exit(1);
-    if (add_key(w->s, w->next++, report, w, &again) < 0)
+    w->ends = !whole;
+    w->number = whole ? (*w->next)++ : w->number;
+    if (write_one(w, &again) < 0)
         _exit(2);
 }
 
@@ -397,17 +432,68 @@ child(int to, unsigned from)
 {
     uv_loop_t loop;
     uv_timer_t alive; // the state keeps no loop alive
-    struct writing w = {.to = to, .next = from};
+    struct state *s = NULL;
+    static struct writing w[KINDS * CHAINS_OF_KIND];
     struct err e;
-    if (uv_loop_init(&loop) != 0 || state_open(folder, &w.s, &e) < 0 ||
-        state_start(w.s, &loop, &e) < 0 || uv_timer_init(&loop, &alive) != 0 ||
+    if (uv_loop_init(&loop) != 0 || state_open(folder, &s, &e) < 0 ||
+        state_start(s, &loop, &e) < 0 || uv_timer_init(&loop, &alive) != 0 ||
         uv_timer_start(&alive, never, 3600000, 0) != 0)
         _exit(3);
-    for (int i = 0; i < 8; i++)
-        if (add_key(w.s, w.next++, report, &w, &e) < 0)
+    for (unsigned i = 0; i < sizeof w / sizeof w[0]; i++) {
+        w[i] = (struct writing){.s = s, .next = &from, .kind = i % KINDS, .to = to};
+        w[i].number = from++;
+        if (write_one(&w[i], &e) < 0)
             _exit(4);
+    }
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     _exit(5);
+}
+
+static int
+count_ended(void *cookie, const struct state_value *value, struct err *e)
+{
+    unsigned *n = cookie;
+    (void)e;
+    *n += value[4].number != 0 && value[7].n == 8;
+    return 0;
+}
+
+static int
+count_any(void *cookie, const struct state_value *value, struct err *e)
+{
+    (void)value;
+    (void)e;
+    ++*(unsigned *)cookie;
+    return 0;
+}
+
+// What is there of each kind. Checks the whole file.
+static void
+look_at_disk(unsigned found[KINDS])
+{
+    static const enum state_query query[KINDS] = {STATE_KEYS, STATE_REVOKED, STATE_USES,
+                                                  STATE_APPROVALS, STATE_CALLS};
+    struct state *s = NULL;
+    struct err e;
+    sqlite3 *db = NULL;
+    sqlite3_stmt *t = NULL;
+    assert_int_equal(state_open(folder, &s, &e), 0);
+    for (unsigned i = 0; i < KINDS; i++) {
+        found[i] = 0;
+        assert_int_equal(state_read(s, query[i],
+                                    i == OF_CALL  ? count_ended
+                                    : i == OF_KEY ? count_row
+                                                  : count_any,
+                                    &found[i], &e),
+                         0);
+    }
+    state_close(s);
+    assert_int_equal(sqlite3_open(path_of("stockade.db"), &db), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db, "PRAGMA integrity_check", -1, &t, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(t), SQLITE_ROW);
+    assert_string_equal((const char *)sqlite3_column_text(t, 0), "ok");
+    (void)sqlite3_finalize(t);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 
 // After so many reports the process is killed, in the middle of the next transaction. STATE_KILLS: how often.
@@ -416,32 +502,36 @@ what_was_reported_survives_kill_9(void **unused)
 {
     const char *often = getenv("STATE_KILLS");
     const unsigned kills = often != NULL ? (unsigned)strtoul(often, NULL, 10) : KILLS_USUAL;
-    unsigned reported = 0, from = 0;
+    unsigned reported[KINDS] = {0}, found[KINDS] = {0}, from = 0, all = 0, more = 0;
     (void)unused;
     for (unsigned i = 0; i < kills; i++) {
         int ends[2] = {-1, -1};
-        char bytes[256];
-        ssize_t n = 0;
+        char bytes[1];
         int status = 0;
         assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
         const pid_t pid = fork();
         if (pid == 0)
             child(ends[1], from);
         (void)close(ends[1]);
-        const unsigned wanted = reported + randombytes_uniform(40);
-        while (reported <= wanted && (n = read(ends[0], bytes, 1 + randombytes_uniform(8))) > 0)
-            reported += (unsigned)n;
-        assert_int_equal(kill(pid, SIGKILL), 0);
-        while ((n = read(ends[0], bytes, sizeof bytes)) > 0)
-            reported += (unsigned)n;
+        const unsigned wanted = 1 + randombytes_uniform(40);
+        for (unsigned got = 0; read(ends[0], bytes, 1) > 0; all++, got++) {
+            reported[(unsigned)bytes[0]]++;
+            if (got == wanted)
+                assert_int_equal(kill(pid, SIGKILL), 0);
+        }
         (void)close(ends[0]);
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_true(WIFSIGNALED(status));
-        const unsigned found = keys_on_disk(); // checks the whole file as well
-        assert_true(found >= reported);
-        reported = found;
-        from += 100000;
+        look_at_disk(found);
+        for (unsigned k = 0; k < KINDS; k++) {
+            assert_true(found[k] >= reported[k]);
+            more += found[k] - reported[k];
+            reported[k] = found[k];
+        }
+        from += 10000;
     }
+    print_message("%u kills, %u changes reported, all there; %u more were made\n", kills, all,
+                  more);
 }
 
 // A chain of changes, each begun when the one before is on the disk, as those of one approval are.
