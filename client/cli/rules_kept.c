@@ -104,7 +104,11 @@ rules_over_kept(const struct ruling *r, struct detect *d)
     struct stockade_error e;
     uint8_t body[64];
     int code = EXIT_OK;
-    struct stockade *s = arena != NULL ? cli_open(r->c, r->o, &code) : NULL;
+    if (arena == NULL) {
+        e = (struct stockade_error){.code = STOCKADE_RESOURCE_EXHAUSTED, .text = "out of memory"};
+        return cli_fail(r->c, "", &e);
+    }
+    struct stockade *s = cli_open(r->c, r->o, &code);
     if (s == NULL)
         return code;
     m.from_sequence = 1;

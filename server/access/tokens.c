@@ -544,13 +544,11 @@ at_hand(struct access *a, const struct principal *who)
 }
 
 int
-token_allows(struct access *a, const struct principal *who, const struct deed *d,
-             uint8_t root[TOKEN_BLOCK_ID], struct err *e)
+token_allows(struct access *a, const struct principal *who, const struct deed *d, struct err *e)
 {
     const struct cached *c = at_hand(a, who);
     if (c == NULL)
         return err_set(e, ERR_INTERNAL, "the token is not at hand");
-    memcpy(root, c->token.id[0], TOKEN_BLOCK_ID);
     int r = caveats_allow(&c->token, d, e);
     return r == 0 ? check_uses(a, &c->token, e) : r;
 }

@@ -46,10 +46,9 @@ int token_rotate(struct access *a, uint64_t overlap_ms, token_done *done, void *
 // The keys that verify, the one that signs last. Borrowed.
 const struct signing_key *token_keys(const struct access *a, size_t *n);
 
-// Whether the caveats of the caller's token allow a call. Nothing is counted. root: the id of its first block, which all tokens that were
-// narrowed from one share.
+// Whether the caveats of the caller's token allow a call. Nothing is counted.
 int token_allows(struct access *a, const struct principal *who, const struct deed *d,
-                 uint8_t root[TOKEN_BLOCK_ID], struct err *e);
+                 struct err *e);
 
 // Whether the caller of this call, which has a token, may make it. 0: yes; negative: refused; 1: the use is being written, and `done`
 // follows, once.

@@ -232,7 +232,7 @@ decide_facts(struct server *s, struct call *c, const ProtobufCMessage *request,
 {
     static struct policy_decision d; // large, and decisions are made one at a time
     int r = call_principal(c)->proof == PROOF_TOKEN
-                ? token_allows(s->access, call_principal(c), &f->deed, f->call.credential_id, e)
+                ? token_allows(s->access, call_principal(c), &f->deed, e)
                 : 0;
     if (r < 0)
         return r;

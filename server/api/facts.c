@@ -2,6 +2,7 @@
 // See facts.h.
 #include "facts.h"
 
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,7 +21,10 @@
 #include "server/store/store.h"
 #include "stockade/v1/code_service.pb-c.h"
 
-enum { COMMANDS_MAX = 1024 };
+enum {
+    COMMANDS_MAX = 1024,
+    CREDENTIAL_BYTES = sizeof((struct policy_call *)0)->credential_id,
+};
 
 // ---- fields of a request
 
@@ -281,6 +285,17 @@ facts_credential(const struct principal *who)
     return words[who->proof];
 }
 
+// Which counts a credential has: those of a token's first block, which every token that was narrowed from it has, too.
+static void
+set_credential(const struct principal *who, uint8_t out[CREDENTIAL_BYTES])
+{
+    if (who->proof == PROOF_KEY)
+        memcpy(out, who->credential, CREDENTIAL_BYTES);
+    else if (who->proof == PROOF_TOKEN)
+        (void)sodium_hex2bin(out, CREDENTIAL_BYTES, who->credential_id, strlen(who->credential_id),
+                             NULL, NULL, NULL);
+}
+
 // A path in a field of bytes, from the working directory on if it is relative. NULL: no such field, or out of memory.
 static const char *
 path_of(struct facts *f, const ProtobufCMessage *m, const char *name, const char *from)
@@ -383,8 +398,7 @@ add_call(struct facts *f, const struct facts_of *of, const struct sandbox *box, 
                                    .language = language_of(of),
                                    .now_ms = access_now_ms(of->s->access),
                                    .now_ns = (uint64_t)now_ns(CLOCK_BOOTTIME)};
-    if (of->who->proof == PROOF_KEY || of->who->proof == PROOF_TOKEN)
-        memcpy(f->call.credential_id, of->who->credential, sizeof f->call.credential_id);
+    set_credential(of->who, f->call.credential_id);
     f->call.can_fill = can_fill(f, of->request);
     int r = add_paths(f, of->request, from, e);
     return r == 0 ? add_labels(f, labels, box != NULL ? box->spec.labels_n : 0, e) : r;

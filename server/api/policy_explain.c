@@ -81,11 +81,10 @@ static int
 check_token(void *cookie, const struct deed *d, struct err *unused)
 {
     struct explaining *x = cookie;
-    uint8_t root[TOKEN_BLOCK_ID];
     struct err e = {.code = ERR_OK};
     (void)unused;
     if (x->is_caller && x->who.proof == PROOF_TOKEN)
-        add_check(x, "token", token_allows(x->s->access, &x->who, d, root, &e), &e);
+        add_check(x, "token", token_allows(x->s->access, &x->who, d, &e), &e);
     return 0;
 }
 

@@ -52,6 +52,10 @@ BASE = """layers:
     rules:
       - {id: secret, match: {tenants: [hidden, small], commands: [secret]}, verdict: deny}
       - {id: hidden, match: {tenants: [hidden], commands: [other]}, verdict: deny}
+  - name: own
+    tenants: [own]
+    rules:
+      - {id: rate, match: {methods: [ProcessService/Run]}, verdict: limit, limit: {rate: {calls: 2, period: 1h, of: credential}}}
 """
 TESTS = """
 tests:
@@ -109,12 +113,15 @@ def explain_says_what_the_call_would_meet(b):
 
 
 def explain_counts_nothing_and_asks_nobody(b):
-    token = key(b, "slow")
-    for _ in range(5):
-        ended(policy(b, "explain", "--", "true", token=token), 0, "limit by slow/rate")
-    ended(stockade(b, "run", "--", "true", token=token), 0)
-    ended(stockade(b, "run", "--", "true", token=token), 0)
-    ended(policy(b, "explain", "--", "true", token=token), 75, "slow/rate", "again in", "2 calls in 1h")
+    minted = ended(stockade(b, "token", "mint", "--tenant", "own"), 0).strip()
+    narrow = ended(stockade(b, "token", "attenuate", minted, "--ttl", "1h"), 0).strip()
+    for token, rule in ((key(b, "slow"), "slow/rate"), (key(b, "own"), "own/rate"), (minted, "own/rate")):
+        for _ in range(5):
+            ended(policy(b, "explain", "--", "true", token=token), 0, f"limit by {rule}")
+        ended(stockade(b, "run", "--", "true", token=token), 0)
+        ended(stockade(b, "run", "--", "true", token=token), 0)
+        ended(policy(b, "explain", "--", "true", token=token), 75, rule, "again in", "2 calls in 1h")
+    ended(policy(b, "explain", "--", "true", token=narrow), 75, "own/rate", "again in")  # it shares that rate
     ended(policy(b, "explain", "--calls", "2", "--tenant", "slow", "--", "true"), 75, "slow/rate")
     before = ended(stockade(b, "approvals", "ls", "-a", "-o", "json"), 0)
     ended(policy(b, "explain", "--", "deploy"), 75)
@@ -140,7 +147,7 @@ def another_tenant_is_explained_to_operators_alone(b):
 
 def show_leaves_out_what_is_about_others(b):
     whole = json.loads(ended(policy(b, "show", "--tenant", "*", "-o", "json"), 0))
-    check([x["layer"]["name"] for x in whole["layers"]] == ["base", "both", "small", "slow", "template.strict"], whole)
+    check([x["layer"]["name"] for x in whole["layers"]] == ["base", "both", "small", "slow", "own", "template.strict"], whole)
     check(whole["layers"][0]["rules"][0]["line"] == 4 and whole["layers"][0]["file"].endswith("base.yaml"), whole)
     own = json.loads(ended(policy(b, "show", "-o", "json", token=key(b, "small")), 0))
     check([x["layer"]["name"] for x in own["layers"]] == ["base", "both", "small", "template.strict"], own)
@@ -227,9 +234,9 @@ def reload_changes_all_or_nothing_and_check_changes_nothing(b):
     write(b.policies, "base.yaml", BASE.replace("expect: deny, rule", "expect: allow, rule"))
     ended(policy(b, "reload"), 1, f"{b.policies}/base.yaml:4:", "rule base/no-push: test 1 fails")
     write(b.policies, "base.yaml", BASE.replace("a person pushes", "nobody pushes"))
-    ended(policy(b, "reload", "--check"), 0, "would change: 5 layers")
+    ended(policy(b, "reload", "--check"), 0, "would change: 6 layers")
     ended(policy(b, "explain", "--", "git", "push"), 77, "a person pushes")
-    ended(policy(b, "reload"), 0, "changed: 5 layers")
+    ended(policy(b, "reload"), 0, "changed: 6 layers")
     ended(policy(b, "explain", "--", "git", "push"), 77, "nobody pushes")
     ended(policy(b, "reload"), 0, "unchanged")
     ended(policy(b, "reload", token=key(b, "small")), 77, "admin.write")
@@ -261,8 +268,8 @@ def diff_names_each_change(b):
 def files_are_checked_tested_and_explained_without_a_broker(b):
     good = write(b.folder, "good.yaml", BASE)
     tests = write(b.folder, "tests.yaml", TESTS)
-    ended(policy(None, "check", good), 0, "ok: 4 layers, 8 rules, 1 test")
-    check(json.loads(ended(policy(None, "check", good, "-o", "json"), 0))["rules"] == 8, "counts")
+    ended(policy(None, "check", good), 0, "ok: 5 layers, 9 rules, 1 test")
+    check(json.loads(ended(policy(None, "check", good, "-o", "json"), 0))["rules"] == 9, "counts")
     ended(policy(None, "check", f"{b.folder}/nothing.yaml"), 1, "No such file")
     ended(policy(None, "check", write(b.folder, "alias.yaml", "layers: &a []")), 1, "alias.yaml:1:9")
     ended(policy(None, "check", write(b.folder, "fails.yaml", BASE.replace("expect: deny, rule", "expect: allow, rule"))), 1, "fails.yaml:4:", "test 1 fails")
@@ -278,7 +285,7 @@ def files_are_checked_tested_and_explained_without_a_broker(b):
     ended(policy(None, "explain", "--policy", good, "--tenant", "slow", "--calls", "2", "--", "true"), 75, "slow/rate")
     ended(policy(None, "explain", "--policy", good, "--time", "tomorrow", "--", "true"), 1, "time")
     conf = write(b.folder, "stockaded.conf", CONFIG % good)
-    ended(policy(None, "check", good, conf), 0, "ok: 5 layers, 9 rules, 2 tests")
+    ended(policy(None, "check", good, conf), 0, "ok: 6 layers, 10 rules, 2 tests")
     for wrong_line in (("check",), ("explain", "--against", good, "x"), ("show", "x"), ("nothing",), ("check", "--path", "/x", good)):
         ended(policy(None, *wrong_line), 2)
 
