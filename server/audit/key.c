@@ -135,6 +135,19 @@ audit_key_open(struct audit *a, struct err *e)
     return r;
 }
 
+// Names in the folder of the key are on the disk afterwards.
+static int
+sync_folder(const struct audit *a, struct err *e)
+{
+    char folder[AUDIT_KEY_PATH];
+    (void)snprintf(folder, sizeof folder, "%s", a->key_path);
+    char *slash = strrchr(folder, '/');
+    if (slash != NULL)
+        slash[slash == folder ? 1 : 0] = '\0';
+    int auto_close fd = open(slash != NULL ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd >= 0 && fsync(fd) == 0 ? 0 : err_sys(e, errno, "write %s to the disk", folder);
+}
+
 // The log names the next key, so it is the key now.
 static int
 end_change(struct audit *a, const char *next, struct err *e)
@@ -173,6 +186,8 @@ audit_key_prepare(const struct audit *a, struct audit_pair *next, struct err *e)
     if (r == 0)
         r = fd >= 0 ? read_key(fd, path, next->secret, next->public_key, e)
                     : err_sys(e, errno, "open %s", path);
+    if (r == 0) // before the log names it: a key that is named and lost would end the chain
+        r = sync_folder(a, e);
     if (r < 0) {
         (void)unlink(path);
         err_detail(e, "AUDIT_KEY", a->key_path,

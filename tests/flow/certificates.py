@@ -55,7 +55,7 @@ def refusals_say_what_is_wrong():
         ([FOLDER, "--names", "x" * 254], "no name, address or URI"),
         ([FOLDER, "--names", ","], "1 to 16 names"),
         ([FOLDER, "--client", "server"], "not a caller's"),
-        ([], "is missing"),
+        ([], "cert needs a FOLDER"),
     ]:
         r = cert(*words)
         check(r.returncode != 0 and said in r.stderr, f"{words}: {r.returncode} {r.stderr}")

@@ -119,11 +119,13 @@ on_problem(void *cookie, const struct audit_problem *p)
 void
 trail_key(uint8_t key[AUDIT_KEY])
 {
-    char path[128], text[256] = "";
+    char path[128], text[AUDIT_KEYS_TEXT] = "";
+    uint8_t keys[AUDIT_KEYS_MAX][AUDIT_KEY];
     (void)snprintf(path, sizeof path, "%s/audit.pub", trail_folder);
     int auto_close fd = open(path, O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
-    assert_true(audit_key_read(text, key));
+    assert_true(audit_keys_read(text, keys) > 0);
+    memcpy(key, keys[0], AUDIT_KEY);
 }
 
 struct audit_verified

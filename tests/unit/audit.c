@@ -295,6 +295,35 @@ kill_it(void)
 
 // A child writes; it is killed at a random moment; the log is whole, and what it waited for is in it.
 static void
+on_rekeyed(struct audit_rekey *w, const struct err *e)
+{
+    (void)w;
+    assert_null(e);
+}
+
+static void
+what_is_no_list_of_keys_is_refused(void **unused)
+{
+    uint8_t keys[AUDIT_KEYS_MAX][AUDIT_KEY];
+    char text[AUDIT_KEYS_TEXT + 128], more[AUDIT_KEYS_TEXT + 128];
+    static const char *const wrong[] = {"", "\n \n", "stockade-audit-key", "ab",
+                                        "stockade-audit-key 0\n"};
+    (void)unused;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_int_equal(audit_keys_read(wrong[i], keys), 0);
+    randombytes_buf(keys, sizeof keys);
+    const size_t n = audit_keys_write((const uint8_t(*)[AUDIT_KEY])keys, AUDIT_KEYS_MAX, text);
+    assert_int_equal(n, strlen(text));
+    uint8_t again[AUDIT_KEYS_MAX][AUDIT_KEY];
+    assert_int_equal(audit_keys_read(text, again), AUDIT_KEYS_MAX);
+    assert_memory_equal(again, keys, sizeof keys);
+    (void)snprintf(more, sizeof more, "%s%.84s", text, text); // one too many
+    assert_int_equal(audit_keys_read(more, again), 0);
+    text[n - 3] = 'g'; // of the last one
+    assert_int_equal(audit_keys_read(text, again), 0);
+}
+
+static void
 a_kill_at_any_moment_leaves_a_log_that_can_be_checked(void **unused)
 {
     (void)unused;
@@ -315,6 +344,10 @@ a_kill_at_any_moment_leaves_a_log_that_can_be_checked(void **unused)
             (void)close(ends[0]);
             (void)uv_loop_fork(&trail_loop);
             struct audit *a = trail_open(&s);
+            struct audit_rekey rekey = {.done = on_rekeyed};
+            struct err e;
+            if (i < AUDIT_KEYS_MAX - 2 && i % 2 == 0)
+                assert_int_equal(audit_rekey(a, &rekey, &e), 0);
             for (;;) {
                 const unsigned batch = 1 + randombytes_uniform(40);
                 for (unsigned k = 0; k < batch; k++)
@@ -391,6 +424,7 @@ main(void)
         TEST(each_record_of_a_tree_has_a_proof_and_no_other),
         TEST(a_full_disk_refuses_changes_and_recovers_by_itself),
         TEST(what_finds_no_room_is_counted_in_the_log),
+        TEST(what_is_no_list_of_keys_is_refused),
         TEST(a_kill_at_any_moment_leaves_a_log_that_can_be_checked),
         TEST(a_key_that_others_can_write_is_refused),
         TEST(two_brokers_do_not_write_to_one_log),
