@@ -71,6 +71,8 @@ const struct method methods[] = {
     {"/stockade.v1.FileService/Download", false, false},
     {"/stockade.v1.FileService/Watch", false, false},
     {"/stockade.v1.AdminService/Backup", true, false},
+    {"/stockade.v1.AdminService/GetAuditKey", true, false},
+    {"/stockade.v1.AdminService/RotateAuditKey", false, true},
     {"/stockade.v1.CodeService/CheckpointContext", false, true},
     {"/stockade.v1.CodeService/DeleteCheckpoint", true, false},
     {"/stockade.v1.CodeService/ForkContext", false, true},
