@@ -60,8 +60,7 @@ end(struct sandbox_copying *c)
         metrics_add(METRIC_COPIES, 1);
         metrics_add(METRIC_COPIED_BYTES, result.bytes);
     }
-    if (want.done != NULL)
-        want.done(want.cookie, s, &result, failed.code != ERR_OK ? &failed : NULL);
+    want.done(want.cookie, s, &result, failed.code != ERR_OK ? &failed : NULL);
     sandbox_let_go(s);
 }
 
@@ -414,13 +413,6 @@ sandbox_copy_make_way(struct sandbox *s)
 {
     if (s->copying != NULL && is_join(&s->copying->want))
         make_way(s->copying);
-}
-
-void
-sandbox_copy_forget(struct sandbox *s)
-{
-    for (struct sandbox_copying *c = s->copying; c != NULL; c = c->next)
-        c->want.done = NULL;
 }
 
 // The sandbox is being deleted: its keeper need not go on. What waits for the spawner ends with its answer.

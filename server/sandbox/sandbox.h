@@ -342,11 +342,10 @@ int sandbox_inherit(struct sandbox *s, const struct sandbox *from, uint32_t laye
 
 // Starts to make a new layer with a copy of others, of which the one that lies lowest lies on `below`; or (from 0) of what it has
 // written since its last layer. For that it is frozen: its jobs stop, and go on after it. Nothing that it shows changes. done is
-// called once, later, also when the sandbox is being deleted by then, unless sandbox_copy_forget() comes before: the copy goes on. The copy
-// counts to the sandbox's limits of disk, inodes and memory, and the work to its CPU time. FAILED_PRECONDITION: it is not RUNNING, or
-// (COPYING) another copy is in progress. RESOURCE_EXHAUSTED: COPY_MEMORY; and in done COPY_BYTES, DISK_FULL, LAYERS.
-// DEADLINE_EXCEEDED (COPY_TIME). After a failure the sandbox is as it was. A copy of its own layers, for which nobody waits, ends with
-// ABORTED when another one begins.
+// called once, later, also when the sandbox is being deleted by then. The copy counts to the sandbox's limits of disk, inodes and
+// memory, and the work to its CPU time. FAILED_PRECONDITION: it is not RUNNING, or (COPYING) another copy is in progress.
+// RESOURCE_EXHAUSTED: COPY_MEMORY; and in done COPY_BYTES, DISK_FULL, LAYERS. DEADLINE_EXCEEDED (COPY_TIME). After a failure the
+// sandbox is as it was. A copy of its own layers, for which nobody waits, ends with ABORTED when another one begins.
 struct sandbox_copied {
     uint32_t layer; // 0: it failed
     uint64_t bytes, inodes;
@@ -367,7 +366,6 @@ struct sandbox_copy {
     void *cookie;
 };
 int sandbox_copy(struct sandbox *s, const struct sandbox_copy *want, struct err *e);
-void sandbox_copy_forget(struct sandbox *s);
 
 // A request for two states of its files, for a program inside it that compares them: layers, or 0 for the files of now.
 // Embedded; done is called once, unless sandbox_states_forget() comes before. fds: enum spawn_state_fd, *owned* by the callback;
