@@ -511,3 +511,13 @@ ROTATE_SIGNING_KEY = _method(
     _access.RotateSigningKeyResponse,
 )
 BACKUP = _method("AdminService/Backup", _access.BackupRequest, _access.BackupResponse)
+GET_AUDIT_KEY = _method(
+    "AdminService/GetAuditKey",
+    _access.GetAuditKeyRequest,
+    _access.GetAuditKeyResponse,
+)
+ROTATE_AUDIT_KEY = _method(
+    "AdminService/RotateAuditKey",
+    _access.RotateAuditKeyRequest,
+    _access.RotateAuditKeyResponse,
+)
