@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import tempfile
 
 from api import CANCELLED, NOT_FOUND, PRECONDITION, PROCESS, SANDBOX, SYSTEM, connect, main
@@ -16,6 +17,7 @@ from interpreter import CODE, Cell, run
 from names import DNS_PORT, NameServer, counted
 from network import ALLOWLIST, NONE, PRELUDE
 from peers import Peers
+from relay import relay_pid
 from runner import Skipped, check, until
 from snapshots import SNAPSHOT, new, sh
 from sp import INVALID, Failed
@@ -274,6 +276,34 @@ def a_change_of_the_policy_does_not_make_it_real(b, c):
     check([s.destination for s in job.exited.simulation.sent] == [f"{PUBLIC}:80"], f"{job.exited.simulation}")
 
 
+def another_relay_does_not_make_it_real(b, c):
+    code = PRELUDE + f"""
+def attempt():
+    while True:
+        try:
+            s = socket.create_connection(("{PUBLIC}", 80))
+            s.sendall(b"hi")
+            return print(s.recv(9))
+        except ConnectionRefusedError:  # its listeners are being opened again
+            time.sleep(0.01)
+        except OSError as e:
+            return print(word(e), flush=True)
+attempt()
+sys.stdin.readline()
+attempt()
+"""
+    job = begin(c, "", command={"args": ["python3", "-c", code], "stdin_open": True}, network=TO_PEER)
+    c.until(job, lambda: job.output)
+    first = relay_pid(b)
+    os.kill(first, signal.SIGKILL)
+    until(lambda: relay_pid(b) not in (None, first), "another relay")
+    connect(b).unary(PROCESS + "Input", {"process_id": job.id, "data": b"\n"})
+    c.finish(job)
+    check(job.output.split() == [b"ECONNRESET"] * 2, f"{job.output}")
+    out = job.exited.simulation
+    check(out.sent_lost and f"{PUBLIC}:80" in [s.destination for s in out.sent], f"{out}")
+
+
 def lists_are_bounded_and_totals_count_all(b, c):
     code = f"for i in range(100): s = socket.create_connection(('{PUBLIC}', 80)); s.sendall(b'x' * 5000); s.close()"
     job, _ = python(c, code, network=TO_PEER)
@@ -425,7 +455,7 @@ TESTS = [what_cannot_be_simulated_is_refused, what_a_policy_refuses_is_said_and_
          a_fresh_sandbox_says_what_changed_and_goes, a_fork_of_a_sandbox_is_simulated_and_the_sandbox_stays,
          jobs_of_the_sandbox_go_on_meanwhile, a_cell_gets_a_new_context_in_a_fork, volumes_are_read_only,
          nothing_leaves_and_what_would_is_listed, answers_of_the_request_are_what_destinations_say,
-         a_change_of_the_policy_does_not_make_it_real, lists_are_bounded_and_totals_count_all,
+         a_change_of_the_policy_does_not_make_it_real, another_relay_does_not_make_it_real, lists_are_bounded_and_totals_count_all,
          the_command_says_what_it_would_do, the_audit_log_says_that_it_was_a_simulation, a_killed_client_leaves_nothing, one_that_is_deleted_ends_with_its_call, it_belongs_to_its_caller, fifty_leave_nothing]
 
 if __name__ == "__main__":
