@@ -11,7 +11,7 @@ import sys
 import threading
 
 import sp
-from api import connect
+from api import SYSTEM, connect
 from broker import Broker
 from runner import check, run_cases, until
 
@@ -81,6 +81,7 @@ def one_tenant_leaves_room_for_other_readers(b):
         for _ in range(16):
             call = c.begin(WATCH, {})
             held += 1
+        c.unary(SYSTEM + "Info", {})  # all of this connection have begun
     check(others[-1].recv(call).status.code == sp.EXHAUSTED, f"{held} of others and 15: the rest is for operators")
     tail(b, "--tenant", "*")
     for c in (one, other, *others):
