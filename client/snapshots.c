@@ -45,6 +45,7 @@ one_from(void *to, struct arena *a, const ProtobufCMessage *message)
         .template_name = from->template_,
         .copied_bytes = from->copied_bytes,
         .frozen_us = from->frozen_us,
+        .unreadable = from->unreadable,
     };
     return true;
 }

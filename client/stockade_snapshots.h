@@ -23,6 +23,7 @@ struct stockade_snapshot {
     const char *digest;        // of a kept one: equal digests mean equal files
     uint64_t copied_bytes;     // jobs ran, so its own files are a copy; 0: they are none
     uint64_t frozen_us;        // time that the sandbox was frozen for the copy
+    bool unreadable;           // a kept one whose data key was forgotten; it can be deleted
 };
 
 struct stockade_snapshots {

@@ -33,6 +33,7 @@ struct stockade_sandbox_template {
     size_t steps_n;
     uint64_t steps_omitted;
     const char *digest, *principal;
+    bool unreadable; // its data key was forgotten; it can be deleted
 };
 
 struct stockade_sandbox_templates {

@@ -107,10 +107,11 @@ struct broker {
 };
 
 static const struct call_method *const services[] = {
-    admin_methods,     anomaly_methods,    approval_methods, audit_methods,       code_methods,
-    file_methods,      health_methods,     key_methods,      metrics_methods,     policy_methods,
-    process_methods,   reflection_methods, sandbox_methods,  snapshot_methods,    system_methods,
-    telemetry_methods, template_methods,   token_methods,    transaction_methods, volume_methods,
+    admin_methods,  encryption_methods, anomaly_methods,    approval_methods, audit_methods,
+    code_methods,   file_methods,       health_methods,     key_methods,      metrics_methods,
+    policy_methods, process_methods,    reflection_methods, sandbox_methods,  snapshot_methods,
+    system_methods, telemetry_methods,  template_methods,   token_methods,    transaction_methods,
+    volume_methods,
 };
 
 // Resets what the process inherited: with SIGCHLD ignored, wait(2) does not work here and in the spawner; with another
@@ -314,7 +315,6 @@ make_store(struct broker *b, struct err *e)
     return 0;
 }
 
-// What is read of it comes before its writer starts.
 static int
 make_state(struct broker *b, struct err *e)
 {

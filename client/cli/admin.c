@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// admin: work of operators on the broker itself. backup; cert (cert.c); audit-key (audit_key.c).
+// admin: work of operators on the broker itself. backup; cert (cert.c); audit-key (audit_key.c); encryption (encryption.c).
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,6 +14,7 @@
 #include "audit_key.h"
 #include "cert.h"
 #include "commands.h"
+#include "encryption.h"
 #include "remote.h"
 #include "stockade/v1/access_service.pb-c.h"
 
@@ -106,14 +107,17 @@ static const struct action all[] = {
     {"backup", 2, 2, "FILE", backup},
     {"cert", 2, 2, "FOLDER", cert_make},
     {"audit-key", 1, 3, "", audit_key_act},
+    {"encryption", 2, 3, "status, rotate or forget TENANT", encryption_run},
     {0},
 };
 
 int
 cli_admin(const struct command *c, const struct options *o)
 {
-    static const struct actions actions = {.all = all,
-                                           .hint = "the actions are backup FILE, cert FOLDER, and "
-                                                   "audit-key [show | rotate | export FILE]"};
+    static const struct actions actions = {
+        .all = all,
+        .hint =
+            "the actions are backup FILE, cert FOLDER, audit-key [show | rotate | export FILE], "
+            "and encryption status, rotate or forget TENANT"};
     return actions_run(&actions, c, o);
 }

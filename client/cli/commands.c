@@ -114,7 +114,7 @@ const struct command commands[] = {
      cli_approvals},
     {"audit", "check and read the audit log", "[OPTION]... ACTION [WORD] [FILE | FOLDER]...",
      audit_details, GROUPS(audit_options), OPERAND_AUDIT, 1, -1, false, false, cli_audit},
-    {"admin", "certificates, copies of the database, the key of the audit log",
+    {"admin", "certificates, copies of the database, keys of log and encryption",
      "[OPTION]... ACTION [WORD] [FILE | FOLDER]", admin_details, GROUPS(admin_options),
      OPERAND_ADMIN, 1, 3, false, false, cli_admin},
     {"fork", "make sandboxes that begin with the files of another one", "[OPTION]... SANDBOX",

@@ -163,11 +163,15 @@ const char admin_details[] =
     "The actions: cert FOLDER, which makes a private certificate authority there, if there is none, and a certificate for a broker, or "
     "with --client for a caller, and prints what to write into the configuration; it needs no broker. And backup FILE, which writes a consistent copy of the broker's database while it runs. The copy holds secrets. To "
     "restore it, stop the broker, put it in place of state/stockade.db in the state directory, and remove the files stockade.db-wal "
-    "and stockade.db-shm beside it.\n\n"
+    "and stockade.db-shm beside it. It has the data keys of encryption in their wrapped form only: keep the master key elsewhere.\n\n"
     "And audit-key, which shows the public keys of the audit log, oldest first; audit-key rotate, which has the broker make another key: a "
     "checkpoint that the present key signs names the next one, so `stockade audit verify` follows the change and needs no more than the first key; and "
     "audit-key export FILE, which writes the public keys for --public-key.\n\n"
-    "Only root, and the account that the broker runs as, may make a backup or change the key.\n\n"
+    "And encryption status, which shows what is encrypted at rest, and the data keys of tenants; encryption rotate --new-key FILE, which wraps them "
+    "with another master key, and rewrites no data; encryption forget TENANT --yes, which destroys the data key of a tenant: "
+    "what it has kept stays in the lists as unreadable until it is deleted. Earlier backups still have that key, wrapped: rotate the "
+    "master key as well, and destroy the old one.\n\n"
+    "Only root, and the account that the broker runs as, may do more than cert.\n\n"
     "Example: stockade admin cert /etc/stockade/tls --names broker.example.org,192.0.2.1; stockade admin backup /root/stockade.db";
 
 const char volume_details[] =

@@ -34,6 +34,8 @@ struct options {
     size_t tools_n;
     uint64_t uses, not_before_ms;
     const char *names, *client; // admin cert: lists
+    const char *new_key;        // admin encryption rotate: a file
+    bool yes;                   // admin encryption forget
     bool seal;
     const char *address, *template_name, *name, *workdir;
     const char *network;    // of `networks`

@@ -77,6 +77,10 @@ const struct option_row admin_options[] = {
      NULL},
     {"ttl", 0, OPTION_DURATION, AT(ttl_ms), "TIME",
      "with cert: how long the certificate is valid (default: 365d)", NULL},
+    {"new-key", 0, OPTION_TEXT, AT(new_key), "FILE",
+     "with encryption rotate: the new master key, 32 bytes", NULL},
+    {"yes", 0, OPTION_FLAG, AT(yes), NULL,
+     "with encryption forget: what the tenant has kept is to be unreadable for ever", NULL},
     {0},
 };
 

@@ -18,14 +18,14 @@ json_of_snapshot(const struct stockade_snapshot *p)
     json_t *missing = json_array();
     for (size_t i = 0; i < p->not_included_n; i++)
         (void)json_array_append_new(missing, json_string(p->not_included[i]));
-    return json_pack("{ss ss so sI sI sI sI sb sI so ss ss sI sI}", "sandbox_id", p->sandbox_id,
-                     "name", p->name, "create_time", json_of_time(p->created_ms), "bytes",
-                     (json_int_t)p->bytes, "inodes", (json_int_t)p->inodes, "total_bytes",
-                     (json_int_t)p->total_bytes, "total_inodes", (json_int_t)p->total_inodes,
-                     "current", (int)p->current, "operations_ended",
-                     (json_int_t)p->operations_ended, "not_included", missing, "kept_id",
-                     p->kept_id, "template", p->template_name, "copied_bytes",
-                     (json_int_t)p->copied_bytes, "frozen_us", (json_int_t)p->frozen_us);
+    return json_pack(
+        "{ss ss so sI sI sI sI sb sI so ss ss sI sI sb}", "sandbox_id", p->sandbox_id, "name",
+        p->name, "create_time", json_of_time(p->created_ms), "bytes", (json_int_t)p->bytes,
+        "inodes", (json_int_t)p->inodes, "total_bytes", (json_int_t)p->total_bytes, "total_inodes",
+        (json_int_t)p->total_inodes, "current", (int)p->current, "operations_ended",
+        (json_int_t)p->operations_ended, "not_included", missing, "kept_id", p->kept_id, "template",
+        p->template_name, "copied_bytes", (json_int_t)p->copied_bytes, "frozen_us",
+        (json_int_t)p->frozen_us, "unreadable", (int)p->unreadable);
 }
 
 static void
@@ -43,6 +43,8 @@ print_snapshot(const struct stockade_snapshot *p)
     if (p->kept_id[0] != '\0')
         (void)printf("kept as       %s, of template %s\n",
                      text_clean(p->kept_id, text, sizeof text), p->template_name);
+    if (p->unreadable)
+        (void)printf("unreadable    its data key was forgotten; delete it\n");
     (void)printf("current       %s\n", p->current ? "yes" : "no");
     if (p->copied_bytes > 0)
         (void)printf("copied        %s, the sandbox was frozen for %.1f ms\n",

@@ -35,15 +35,15 @@ json_of_template(const struct stockade_sandbox_template *t)
         (void)json_object_set_new(env, t->env[i].name, json_string(t->env[i].value));
     for (size_t i = 0; i < t->steps_n; i++)
         (void)json_array_append_new(steps, json_of_step(&t->steps[i]));
-    return json_pack("{ss sb ss ss ss ss so sI sI ss ss ss so ss ss ss so sI}", "name", t->name,
-                     "of_host", (int)t->of_host, "base", t->base, "made_on", t->made_on,
-                     "sandbox_id", t->sandbox_id, "snapshot", t->snapshot, "create_time",
-                     t->of_host ? json_null() : json_of_time(t->created_ms), "bytes",
-                     (json_int_t)t->bytes, "inodes", (json_int_t)t->inodes, "user",
-                     t->user_root ? "root" : "agent", "root",
-                     t->root_writable ? "writable" : "read-only", "workdir", t->workdir, "env", env,
-                     "network", t->network, "digest", t->digest, "principal", t->principal, "steps",
-                     steps, "steps_omitted", (json_int_t)t->steps_omitted);
+    return json_pack(
+        "{ss sb ss ss ss ss so sI sI ss ss ss so ss ss ss so sI sb}", "name", t->name, "of_host",
+        (int)t->of_host, "base", t->base, "made_on", t->made_on, "sandbox_id", t->sandbox_id,
+        "snapshot", t->snapshot, "create_time",
+        t->of_host ? json_null() : json_of_time(t->created_ms), "bytes", (json_int_t)t->bytes,
+        "inodes", (json_int_t)t->inodes, "user", t->user_root ? "root" : "agent", "root",
+        t->root_writable ? "writable" : "read-only", "workdir", t->workdir, "env", env, "network",
+        t->network, "digest", t->digest, "principal", t->principal, "steps", steps, "steps_omitted",
+        (json_int_t)t->steps_omitted, "unreadable", (int)t->unreadable);
 }
 
 static void

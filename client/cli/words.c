@@ -366,6 +366,7 @@ offer_admin(const struct offers *o)
     offer(o, "backup", "copy the database of the broker to a file");
     offer(o, "cert", "make certificates for a broker or a caller");
     offer(o, "audit-key", "show, change or export the key of the audit log");
+    offer(o, "encryption", "show or change the keys of encryption at rest");
 }
 
 static void

@@ -13,6 +13,7 @@ dispatch_authority authority_decide;
 void approval_gate_open(struct server *s);
 
 extern const struct call_method admin_methods[];
+extern const struct call_method encryption_methods[];
 extern const struct call_method anomaly_methods[];
 extern const struct call_method approval_methods[];
 extern const struct call_method audit_methods[];

@@ -16,8 +16,8 @@
 #include "server/sandbox/mounts.h"
 #include "server/volume/volumes.h"
 
-static Google__Protobuf__Timestamp *
-convert_time(struct arena *a, int64_t ms)
+Google__Protobuf__Timestamp *
+convert_wall(struct arena *a, int64_t ms)
 {
     return wire_make_time(a, ms / 1000, (int32_t)(ms % 1000) * 1000000);
 }
@@ -78,7 +78,7 @@ convert_sandbox(struct arena *a, const struct sandbox *s)
     m->processes = s->jobs_n;
     m->limits = wire_make(a, &stockade__v1__limits__descriptor);
     m->network = convert_policy(a, s->net.in_force);
-    m->create_time = convert_time(a, s->created_ms);
+    m->create_time = convert_wall(a, s->created_ms);
     if (m->limits == NULL || m->network == NULL || m->create_time == NULL ||
         !convert_metadata(a, s, m) || !convert_volumes(a, s->spec.mounts, m))
         return NULL;
@@ -88,7 +88,7 @@ convert_sandbox(struct arena *a, const struct sandbox *s)
     if (slept != NULL && (m->last_sleep = sleeper_facts(a, slept)) == NULL)
         return NULL;
     if (s->expires_ms != 0)
-        m->expire_time = convert_time(a, s->expires_ms);
+        m->expire_time = convert_wall(a, s->expires_ms);
     return m;
 }
 

@@ -15,6 +15,8 @@ enum {
     CONVERT_ARENA_MAX = 8 * 1024 * 1024,
 };
 
+Google__Protobuf__Timestamp *convert_wall(struct arena *a, int64_t ms); // CLOCK_REALTIME
+
 Stockade__V1__Sandbox *convert_sandbox(struct arena *a, const struct sandbox *s);
 
 // Reads the description of a new sandbox from a tenant's request, and checks it against the template: the host's, or one that the

@@ -74,6 +74,7 @@ convert_kept(struct arena *a, const struct stored *r)
     m->total_inodes = stored_entries(r);
     m->kept_id = r->id;
     m->template_ = r->template;
+    m->unreadable = !stored_can_be_read(r);
     return add_digest(a, r, m) ? m : NULL;
 }
 

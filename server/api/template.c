@@ -52,12 +52,6 @@ add_env(struct arena *a, const struct image *i, Stockade__V1__SandboxTemplate *m
     return m->env != NULL;
 }
 
-static Google__Protobuf__Timestamp *
-convert_ms(struct arena *a, int64_t ms)
-{
-    return wire_make_time(a, ms / 1000, (int32_t)(ms % 1000) * 1000000);
-}
-
 static Stockade__V1__TemplateStep *
 convert_step(struct arena *a, const struct work_step *s, const uint8_t layer[SPAWN_DIGEST_BYTES])
 {
@@ -71,7 +65,7 @@ convert_step(struct arena *a, const struct work_step *s, const uint8_t layer[SPA
     m->destinations = (const char **)(uintptr_t)s->reached; // the type of protobuf-c
     m->n_destinations = s->reached_n;
     m->connections = s->connections;
-    m->end_time = convert_ms(a, s->end_ms);
+    m->end_time = convert_wall(a, s->end_ms);
     m->outcome = (Stockade__V1__Outcome)s->outcome;
     m->exit_code = s->exit_code;
     return m->digest != NULL && m->end_time != NULL ? m : NULL;
@@ -95,6 +89,15 @@ add_steps(struct arena *a, const struct made *from, Stockade__V1__SandboxTemplat
     return m->steps != NULL;
 }
 
+static bool
+is_readable(const struct made *m)
+{
+    const struct store *store = made_store(m);
+    const struct stored *r =
+        store == NULL ? NULL : store_find(store, m->tenant, STORE_TEMPLATE, m->image.name);
+    return r == NULL || stored_can_be_read(r);
+}
+
 static Stockade__V1__SandboxTemplate *
 convert_made(struct arena *a, const struct made *from, bool whole)
 {
@@ -107,11 +110,12 @@ convert_made(struct arena *a, const struct made *from, bool whole)
     m->user_root = t != NULL && t->user_root;
     m->root_writable = t != NULL && t->root_writable;
     m->digest = from->digest;
+    m->unreadable = !is_readable(from);
     m->principal = from->principal;
     m->made_on = from->made_on;
     m->sandbox_id = from->sandbox;
     m->snapshot = from->snapshot;
-    m->create_time = convert_ms(a, from->created_ms);
+    m->create_time = convert_wall(a, from->created_ms);
     m->bytes = from->bytes;
     m->inodes = from->inodes;
     m->workdir = from->image.workdir;

@@ -44,17 +44,6 @@ name_of(const uint8_t digest[SPAWN_DIGEST_BYTES], char out[KEEP_HEX + 1])
     (void)sodium_bin2hex(out, KEEP_HEX + 1, digest, SPAWN_DIGEST_BYTES);
 }
 
-const char *const work_parts[] = {"s", "b", "c", "d", "e", "f", "g", "h", "i",
-                                  "j", "k", "l", "m", "n", "o", "p", NULL};
-_Static_assert(KEEP_PARTS_MAX == sizeof work_parts / sizeof work_parts[0], "parts and their end");
-
-int
-work_open_part(int place, const char *part, struct err *e)
-{
-    int fd = openat(place, part, FOLDER | O_CLOEXEC);
-    return fd >= 0 ? fd : errno == ENOENT ? -ENOENT : err_sys(e, errno, "open a layer");
-}
-
 // ---- PUT
 
 // The name is the last thing that the layer gets. Without it, the next sweep removes it.

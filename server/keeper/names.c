@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See work.h: names and extended attributes, both of any bytes, and as many as a sandbox may have.
+// See work.h: names and extended attributes, both of any bytes, and as many as a sandbox may have; and what all tasks share.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -35,6 +35,19 @@ uint32_t
 work_shift_id(uint32_t id, uint32_t from, uint32_t to)
 {
     return id - from < SPAWN_IDS_PER_SANDBOX ? to + (id - from) : to + NOBODY;
+}
+
+// ---- the parts of a layer
+
+const char *const work_parts[] = {"s", "b", "c", "d", "e", "f", "g", "h", "i",
+                                  "j", "k", "l", "m", "n", "o", "p", NULL};
+_Static_assert(KEEP_PARTS_MAX == sizeof work_parts / sizeof work_parts[0], "parts and their end");
+
+int
+work_open_part(int place, const char *part, struct err *e)
+{
+    int fd = openat(place, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd >= 0 ? fd : errno == ENOENT ? -ENOENT : err_sys(e, errno, "open a layer");
 }
 
 // ---- what is not kept

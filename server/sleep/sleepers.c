@@ -433,6 +433,18 @@ sort(struct sleepers *all)
 }
 
 // The youngest record of a sandbox counts: a crash may have left the one before.
+// Nobody can wake it up any more, or see what it was.
+static void
+remove_unreadable(const struct sleepers *all, struct stored *r)
+{
+    struct err e;
+    log_event(LOG_WARNING, "sleep",
+              "sandbox %s of %s, which is asleep, is removed: its data key was forgotten", r->id,
+              r->tenant->name);
+    if (store_drop(all->srv->store, r, NULL, NULL, &e) < 0)
+        log_err(LOG_WARNING, "sleep", &e);
+}
+
 static void
 load(struct sleepers *all)
 {
@@ -444,6 +456,10 @@ load(struct sleepers *all)
         struct stored *r = list_entry(it, struct stored, node);
         if (r->kind != STORE_SLEEPER || r->dropped)
             continue;
+        if (r->unreadable) {
+            remove_unreadable(all, r);
+            continue;
+        }
         int rc = describe_read(r, &a, &m, &e);
         if (rc == 0 && add_stored(all, r, m) == NULL)
             rc = err_sys(&e, ENOMEM, "list a sandbox that is asleep");

@@ -173,8 +173,11 @@ static int
 read_record(struct made *m, const struct stored *r, struct err *e)
 {
     struct arena *auto_arena a = arena_new(WORK_ARENA_BYTES);
-    Stockade__Work__Work *w = NULL;
-    int rc = a == NULL ? err_sys(e, ENOMEM, "read a template") : work_unpack(r, a, &w, e);
+    Stockade__Work__Work unknown = STOCKADE__WORK__WORK__INIT;
+    Stockade__Work__Work *w = r->unreadable ? &unknown : NULL;
+    int rc = a == NULL       ? err_sys(e, ENOMEM, "read a template")
+             : r->unreadable ? 0
+                             : work_unpack(r, a, &w, e);
     if (rc == 0 && w != NULL)
         rc = read_env(&m->image, w, e);
     if (rc < 0 || w == NULL)
@@ -199,6 +202,12 @@ read_record(struct made *m, const struct stored *r, struct err *e)
     m->layers_n = r->layers_n;
     m->ready = true;
     return 0;
+}
+
+const struct store *
+made_store(const struct made *m)
+{
+    return m->all->srv->store;
 }
 
 void

@@ -78,5 +78,8 @@ void made_unwait(struct made_op *op);
 struct made *made_find(const struct made_all *all, const char *tenant, const char *name);
 struct list *made_list(struct made_all *all);
 
+// Where its record is. NULL: this broker cannot keep files.
+const struct store *made_store(const struct made *m);
+
 // Its template of the host. NULL: the configuration has none of this name any more.
 const struct template *made_template(const struct made *m);

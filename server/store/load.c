@@ -32,6 +32,7 @@ take(struct store *s, struct file_content *c, struct err *e)
         return err_sys(e, ENOMEM, "read a record");
     }
     *r = c->r;
+    r->store = s;
     list_init(&r->node);
     r->tenant = t;
     r->about = take_ptr(c->r.about);
@@ -75,8 +76,11 @@ decrypt(const struct store *s, struct file_content *c, struct err *e)
     struct sealed_key auto_sealed_key key;
     if (sealed_id_is_none(c->r.key_id))
         return 0;
-    if (vault_key(s->srv->vault, c->r.key_id, &key, e) == 0)
+    int rc = vault_key(s->srv->vault, c->r.key_id, &key, e);
+    if (rc == 0)
         return file_unseal(&c->r, &key, e);
+    if (strcmp(e->reason, "KEY_FORGOTTEN") != 0)
+        return rc;
     free(take_ptr(c->r.about));
     c->r.about_n = 0;
     c->r.unreadable = true;
@@ -143,6 +147,36 @@ load_all(struct store *s, struct err *e)
     }
     (void)closedir(d);
     return 0;
+}
+
+// ---- what is encrypted
+
+bool
+stored_can_be_read(const struct stored *r)
+{
+    const struct vault *v = r->store->srv->vault;
+    bool can = !r->unreadable && vault_has(v, r->key_id);
+    for (uint32_t i = 0; i < r->layers_n; i++)
+        can = can && vault_has(v, r->layer[i]->key_id);
+    return can;
+}
+
+void
+store_count(const struct store *s, struct store_encrypted *out)
+{
+    *out = (struct store_encrypted){0};
+    for (const struct list *it = s->layers.next; it != &s->layers; it = it->next) {
+        const struct stored_layer *l =
+            list_entry((struct list *)(uintptr_t)it, struct stored_layer, node);
+        *(sealed_id_is_none(l->key_id) ? &out->plain_layers : &out->encrypted_layers) += 1;
+    }
+    for (const struct list *it = s->records.next; it != &s->records; it = it->next) {
+        const struct stored *r = list_entry((struct list *)(uintptr_t)it, struct stored, node);
+        if (r->dropped)
+            continue;
+        *(sealed_id_is_none(r->key_id) ? &out->plain_records : &out->encrypted_records) += 1;
+        out->unreadable_records += !stored_can_be_read(r);
+    }
 }
 
 // ---- what nothing needs

@@ -459,6 +459,7 @@ record_new(struct store *s, const struct sandbox *from, const struct store_want 
     if (r == NULL)
         return NULL;
     list_init(&r->node);
+    r->store = s;
     r->kind = w->kind;
     r->order = ++s->order;
     r->created_ms = now_wall_ms();

@@ -64,7 +64,8 @@ struct stored_layer {
 // Read-only for others.
 struct stored {
     struct list node; // oldest first
-    uint64_t order;   // increases with each
+    const struct store *store;
+    uint64_t order; // increases with each
     char id[ID_TEXT_MAX + 1];
     enum store_kind kind;
     struct tenant *tenant;         // held
@@ -118,6 +119,15 @@ struct store_want {
         struct stored_layer *known; // or: it is in the state directory already
     } part[STORE_LAYERS_MAX];
 };
+
+// False: a data key that it needs was forgotten. It can be dropped.
+bool stored_can_be_read(const struct stored *r);
+
+// What is on the disk, for operators.
+struct store_encrypted {
+    uint32_t encrypted_layers, plain_layers, encrypted_records, plain_records, unreadable_records;
+};
+void store_count(const struct store *s, struct store_encrypted *out);
 
 // Starts to keep layers of a sandbox, which may end meanwhile. done is called once, unless store_unwait() comes before: with the record
 // and all of its layers on the disk, or with the failure, after which nothing is left. ALREADY_EXISTS (NAME_IN_USE),

@@ -63,14 +63,24 @@ forgotten(struct err *e)
     return r;
 }
 
+static int
+unknown(struct err *e)
+{
+    int r = err_set(e, ERR_DATA_LOSS, "its data key is not in the database");
+    err_detail(e, "KEY_UNKNOWN", NULL, "restore a newer backup of stockade.db");
+    return r;
+}
+
 int
 vault_key(const struct vault *v, const uint8_t id[SEALED_KEY_ID], struct sealed_key *out,
           struct err *e)
 {
     uint8_t data[VAULT_DATA];
-    const struct data_key *k = vault_is_on(v) ? vault_find(v, id) : NULL;
-    if (k == NULL || k->entry.forgotten_ms != 0 || unwrap_key(v->master, k, data) != 0)
+    const struct data_key *k = v != NULL ? vault_find(v, id) : NULL;
+    if (k != NULL && k->entry.forgotten_ms != 0)
         return forgotten(e);
+    if (k == NULL || v->master == NULL || unwrap_key(v->master, k, data) != 0)
+        return unknown(e);
     memcpy(out->id, id, SEALED_KEY_ID);
     derive_keys(data, out);
     sodium_memzero(data, sizeof data);

@@ -59,7 +59,8 @@ typedef void vault_done(void *cookie, const struct err *e);
 int vault_need(struct vault *v, const char *tenant, uint8_t id[SEALED_KEY_ID], vault_done *done,
                void *cookie, struct err *e);
 
-// The keys for objects of this data key. Wipe them. DATA_LOSS (KEY_FORGOTTEN): it was forgotten, or is not known.
+// The keys for objects of this data key. Wipe them. DATA_LOSS (KEY_FORGOTTEN): it was forgotten; (KEY_UNKNOWN): it is not in the database,
+// such as one that is older than the object.
 int vault_key(const struct vault *v, const uint8_t id[SEALED_KEY_ID], struct sealed_key *out,
               struct err *e);
 // Whether such objects can be read; an id of zeros stands for ones that are not encrypted. Accepts NULL.

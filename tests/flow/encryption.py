@@ -3,9 +3,11 @@
 """Encryption at rest: nothing of a job's files is on the disk in clear, all of it comes back, and what was changed, swapped or
 written with another key is refused."""
 
+import contextlib
 import glob
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 
@@ -54,7 +56,7 @@ def again(b, key):
 
 
 def does_not_start(b, key, *words):
-    """With this key; then it starts with the one before."""
+    """With this key."""
     b.stop()
     configure(b, key)
     before = len(b.log())
@@ -204,10 +206,140 @@ def another_key_or_none_ends_the_start(b):
     check("same" in kept(b), kept(b))
 
 
+def encryption(b):
+    code, found = b.json("admin", "encryption", "status")
+    check(code == 0, found)
+    return found
+
+
+def what_operators_may_not_do_is_refused(b):
+    short = f"{b.folder}/short"
+    with open(short, "wb") as f:
+        f.write(b"short")
+    for words in (("status",), ("rotate", "--new-key", key_file(b, "strangers")), ("forget", "uid:0", "--yes")):
+        r = b.stranger("admin", "encryption", *words)
+        check(r.returncode != 0 and (b"admin.write" in r.stderr or b"Permission denied" in r.stderr), r)
+    refused(b.cli("admin", "encryption", "burn"), b"the actions of encryption are")
+    refused(b.cli("admin", "encryption", "rotate"), b"needs --new-key FILE")
+    refused(b.cli("admin", "encryption", "rotate", "--new-key", short), b"is not a file of 32 bytes")
+    refused(b.cli("admin", "encryption", "rotate", "--new-key", b.key), b"is the key that is in use")
+    refused(b.cli("admin", "encryption", "forget", "uid:0"), b"confirm with --yes")
+    refused(b.cli("admin", "encryption", "forget", "nobody", "--yes"), b"nobody has no data key")
+    check("same" in kept(b) and encryption(b)["unreadable_records"] == 0, encryption(b))
+
+
+def templates_and_sleeping_sandboxes_are_not_in_clear(b):
+    one = box(b)
+    sh(b, one, f"echo {WORD}-template > t")
+    expect(b.cli("template", "create", "mine", "--from", one), 0)
+    expect(b.cli("exec", one, "--", "sh", "-c", f"echo {WORD}-asleep > s; : {WORD}-command"), 0)
+    expect(b.cli("sleep", one), 0)
+    check(in_clear(b, WORD) == [], in_clear(b, WORD))
+    two = box(b, "--template", "mine")
+    check(sh(b, two, "cat t") == f"{WORD}-template\n", "the template")
+    expect(b.cli("rm", two), 0)
+    b.kill()
+    b.start()
+    check(sh(b, one, "cat s t") == f"{WORD}-asleep\n{WORD}-template\n", "it wakes up")
+    expect(b.cli("sleep", one), 0)
+    b.sleeper = one
+
+
+def a_rotation_rewrites_no_data_and_a_kill_leaves_one_master_key(b):
+    before = {path: os.stat(path).st_mtime_ns for path in sealed(b)}
+    new = key_file(b, "second")
+    r = expect(b.cli("admin", "encryption", "rotate", "--new-key", new), 0)
+    check(b"before the next start" in r.stderr, r)
+    b.kill()  # when it was reported, it is so
+    does_not_start(b, b.key, "the master key is not the one")
+    b.key = new
+    configure(b, b.key)
+    b.start()
+    check({path: os.stat(path).st_mtime_ns for path in sealed(b)} == before, "the files of layers are as they were")
+    two = box(b, "--snapshot", "same")
+    check(sh(b, two, "cat same") == f"same-{WORD}\n", "and can be read")
+    expect(b.cli("rm", two), 0)
+    third = key_file(b, "third")
+    rotating = b.popen("admin", "encryption", "rotate", "--new-key", third, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    b.kill()
+    rotating.wait()
+    for key in (b.key, third):
+        configure(b, key)
+        try:
+            b.start()
+        except RuntimeError:
+            b.process = None
+            continue
+        b.key = key
+        break
+    two = box(b, "--snapshot", "same")
+    expect(b.cli("rm", two), 0)
+
+
+def a_backup_has_no_key_in_clear(b):
+    path = f"{b.folder}/backup"
+    expect(b.cli("admin", "backup", path), 0)
+    with open(path, "rb") as f, open(b.key, "rb") as key:
+        check(key.read() not in f.read(), "the master key is not in it")
+
+
+def a_forgotten_key_makes_its_tenants_files_unreadable_and_no_others(b):
+    wrapped = database(b, "SELECT wrapped FROM data_key WHERE tenant = 'uid:0'")[0]
+    shown = box(b, "--snapshot", "same")
+    expect(b.cli("admin", "encryption", "forget", "uid:0", "--yes"), 0)
+    refused(b.cli("admin", "encryption", "forget", "uid:0", "--yes"), b"has no data key")
+    check(sh(b, shown, "cat same") == f"same-{WORD}\n", "a sandbox that shows the files keeps them")
+    refused(b.cli("create", "--snapshot", "same"), b"its data key was forgotten")
+    keep(b, shown, "anew")  # with a new key, so all of it is written again
+    expect(b.cli("rm", shown), 0)
+    for restarted in (False, True):
+        if restarted:
+            b.kill()
+            b.start()
+        found = kept(b)
+        check(found["same"]["unreadable"] and not found["anew"].get("unreadable", False), found)
+        code, templates = b.json("template", "ls")
+        check(code == 0 and next(t for t in templates if t["name"] == "mine")["unreadable"], templates)
+        refused(b.cli("create", "--snapshot", "same"), b"its data key was forgotten")
+        refused(b.cli("create", "--template", "mine"), b"its data key was forgotten")
+        two = box(b, "--snapshot", "anew")
+        check(sh(b, two, "cat same") == f"same-{WORD}\n", "anew")
+        expect(b.cli("rm", two), 0)
+    check(b.sleeper not in [s["id"] for s in b.json("ls")[1]], "the sandbox that was asleep is removed")
+    theirs = b.stranger("create", "--snapshot", "same").stdout.decode().strip()
+    expect(b.stranger("exec", theirs, "--", "cat", "same"), 0)
+    expect(b.stranger("rm", theirs), 0)
+    for path in glob.glob(f"{b.state}/state/*"):
+        with open(path, "rb") as f:
+            check(wrapped not in f.read(), f"{path} has the wrapped key")
+    now = encryption(b)
+    check(now["enabled"] and now["source"] == f"key_file {b.key}", now)
+    check(sorted((k["tenant"], "forgotten_ms" in k) for k in now["keys"]) ==
+          [("uid:0", False), ("uid:0", True), ("uid:54321", False)], now)
+    check(now["unreadable_records"] > 0 and now["plain_layers"] == 0, now)
+    for name, p in kept(b).items():
+        if p.get("unreadable"):
+            expect(b.cli("snapshot", "rm", name), 0)
+    expect(b.cli("template", "rm", "mine"), 0)
+    check(encryption(b)["unreadable_records"] == 0, encryption(b))
+    r = expect(b.cli("audit", "grep", "DataKey", f"{b.state}/audit", "-o", "json"), 0)
+    check(b"ForgetDataKey" in r.stdout and b"uid:0" in r.stdout, r.stdout[-2000:])
+
+
+def database(b, query):
+    """The first row. The broker has the database open alone, so this is of a copy."""
+    copy = f"{b.folder}/copy.db"
+    expect(b.cli("admin", "backup", copy), 0)
+    with contextlib.closing(sqlite3.connect(copy)) as db:
+        return db.execute(query).fetchone()
+
+
 CASES = [a_key_that_is_missing_short_or_readable_ends_the_start,
          what_was_kept_before_stays_readable_and_what_is_new_is_not_in_clear, files_of_all_kinds_come_back_after_a_restart,
          two_tenants_have_keys_of_their_own, what_is_changed_cut_or_swapped_is_refused,
-         another_key_or_none_ends_the_start]
+         another_key_or_none_ends_the_start, what_operators_may_not_do_is_refused, templates_and_sleeping_sandboxes_are_not_in_clear,
+         a_rotation_rewrites_no_data_and_a_kill_leaves_one_master_key, a_backup_has_no_key_in_clear,
+         a_forgotten_key_makes_its_tenants_files_unreadable_and_no_others]
 
 
 def main():

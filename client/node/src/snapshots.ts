@@ -38,6 +38,8 @@ export interface SnapshotInfo {
   copiedBytes: number;
   /** Milliseconds for which the sandbox was frozen for the copy. */
   frozenMs: number;
+  /** A kept one whose data key was forgotten, so nobody can read it; it can be deleted. */
+  unreadable: boolean;
 }
 
 /** What may be copied while jobs run. */
@@ -81,6 +83,7 @@ export function snapshotInfo(message: SnapshotMessage | undefined): SnapshotInfo
     template: message?.template ?? "",
     copiedBytes: Number(message?.copiedBytes ?? 0n),
     frozenMs: Number(message?.frozenUs ?? 0n) / 1000,
+    unreadable: message?.unreadable ?? false,
   };
 }
 

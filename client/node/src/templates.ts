@@ -34,6 +34,8 @@ export interface SandboxTemplate {
   digest: string;
   /** Who made it, such as `uid:1000`. */
   principal: string;
+  /** Its data key was forgotten, so nobody can use it; it can be deleted. */
+  unreadable: boolean;
 }
 
 /** What a message says about a template. */
@@ -53,6 +55,7 @@ export function sandboxTemplate(message: TemplateMessage | undefined): SandboxTe
     workdir: message?.workdir ?? "",
     digest: message?.digest ?? "",
     principal: message?.principal ?? "",
+    unreadable: message?.unreadable ?? false,
   };
 }
 

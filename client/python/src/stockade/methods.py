@@ -521,3 +521,18 @@ ROTATE_AUDIT_KEY = _method(
     _access.RotateAuditKeyRequest,
     _access.RotateAuditKeyResponse,
 )
+GET_ENCRYPTION = _method(
+    "AdminService/GetEncryption",
+    _access.GetEncryptionRequest,
+    _access.GetEncryptionResponse,
+)
+ROTATE_MASTER_KEY = _method(
+    "AdminService/RotateMasterKey",
+    _access.RotateMasterKeyRequest,
+    _access.RotateMasterKeyResponse,
+)
+FORGET_DATA_KEY = _method(
+    "AdminService/ForgetDataKey",
+    _access.ForgetDataKeyRequest,
+    _access.ForgetDataKeyResponse,
+)

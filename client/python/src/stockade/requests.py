@@ -154,6 +154,8 @@ class SnapshotInfo:
     copied_bytes: int = 0
     #: Seconds for which the sandbox was frozen for the copy.
     frozen: float = 0.0
+    #: A kept one whose data key was forgotten, so nobody can read it; it can be deleted.
+    unreadable: bool = False
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,8 @@ class TemplateInfo:
     digest: str
     #: Who made it, such as ``uid:1000``.
     principal: str
+    #: Its data key was forgotten, so nobody can use it; it can be deleted.
+    unreadable: bool = False
 
 
 @dataclass(frozen=True)
@@ -267,6 +271,7 @@ def snapshot_info(message: snapshot_service_pb2.Snapshot) -> SnapshotInfo:
         template=message.template,
         copied_bytes=message.copied_bytes,
         frozen=message.frozen_us / 1e6,
+        unreadable=message.unreadable,
     )
 
 
@@ -286,6 +291,7 @@ def template_info(message: template_service_pb2.SandboxTemplate) -> TemplateInfo
         workdir=message.workdir,
         digest=message.digest,
         principal=message.principal,
+        unreadable=message.unreadable,
     )
 
 
