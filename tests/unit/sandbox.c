@@ -364,7 +364,6 @@ a_reservation_is_refused_above_the_quota_and_when_the_ledger_fails_and_leaks_not
 {
     (void)state;
     static const struct ledger_store store = {"test", false, load_nothing, save_or_fail};
-    static const struct sandbox_settings settings;
     static const struct quotas two = {.usual = {[QUOTA_SANDBOXES] = 2, [QUOTA_MEMORY_BYTES] = 100}};
     static const struct limits small = {.v = {[LIMIT_MEMORY_BYTES] = 50}};
     static const struct limits large = {.v = {[LIMIT_MEMORY_BYTES] = 51}};
