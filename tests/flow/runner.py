@@ -20,9 +20,10 @@ def check(condition, what):
         raise AssertionError(what)
 
 
-def until(condition, what, seconds=30):
+def until(condition, what, seconds=30, brief=False):
     """Waits for an event, not for time: looks until the condition holds, and gives its value. `what` names it when it does
-    not come; a function gives the words then, to tell how things are. tests/harness/wait.h has the same for C."""
+    not come; a function gives the words then, to tell how things are. `brief`: what is waited for does not last, so it is
+    looked for all the time. tests/harness/wait.h has the same for C."""
     end = time.monotonic() + scaled(seconds)
     while True:
         begun = time.monotonic()
@@ -31,7 +32,8 @@ def until(condition, what, seconds=30):
         now = time.monotonic()
         if now > end:
             raise AssertionError(f"waited for {scaled(seconds)} s: {what() if callable(what) else what}")
-        time.sleep(min(max(0.01, 2 * (now - begun)), 0.3))  # a look that starts a program leaves most of the processor to the others
+        # A look that starts a program leaves most of the processor to others.
+        time.sleep(0.001 if brief else min(max(0.01, 2 * (now - begun)), 0.3))
 
 
 def time_passes(why, seconds):

@@ -201,7 +201,7 @@ def stopped_copier(b, c, box, call):
                 pass
         return found
 
-    until(caught, "a copier")
+    until(caught, "a copier", brief=True)
     return begun, found[0]
 
 
