@@ -17,9 +17,12 @@ signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 n, until = 0, time.monotonic() + float(sys.argv[1])
 print("begun", flush=True)
 while time.monotonic() < until:
-    if os.fork() == 0:
-        os._exit(0)
-    n += 1
+    try:
+        if os.fork() == 0:
+            os._exit(0)
+        n += 1
+    except BlockingIOError:  # as many as the limit permits have not ended yet
+        pass
 print(n)' """
 
 
