@@ -232,7 +232,9 @@ look_at_forks(struct telemetry *t, const struct telemetry_box *b, uint64_t now_n
             continue;
         struct job_watch *w = telemetry_watch(t, j);
         uint64_t calls = fork_calls(account);
-        uint64_t forks = calls > account->tasks ? calls : account->tasks;
+        uint64_t tasks = account->tasks;
+        // A call that starts a task returns twice, in the parent and in the child, and both are counted.
+        uint64_t forks = calls > 2 * tasks ? calls - tasks : tasks;
         began += forks > w->forks ? forks - w->forks : 0;
         w->forks = forks;
     }
