@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sandboxes that are kept: the interface that most programs need, beside `run` (jobs.ts).
-import { randomBytes } from "node:crypto";
 import { inspect } from "node:util";
 import type { Client } from "./client.js";
 import { CODE_OPTIONS, Context, contextInfo, execute, variablesOf } from "./code.js";
 import type { ContextOptions, Execution, SandboxCellOptions } from "./code.js";
 import { processInfo, sandboxInfo } from "./described.js";
 import type { ProcessInfo, SandboxInfo } from "./described.js";
-import { AlreadyExistsError, ConnectionLostError, NotFoundError, UnavailableError } from "./errors.js";
+import { NotFoundError } from "./errors.js";
 import { Files } from "./files.js";
 import { Forward } from "./forward.js";
 import type { ForwardOptions } from "./forward.js";
@@ -19,14 +18,12 @@ import { SandboxService } from "./gen/stockade/v1/sandbox_service_pb.js";
 import type { Sandbox as SandboxMessage } from "./gen/stockade/v1/sandbox_service_pb.js";
 import {
   collectorOf,
-  commandOf,
   OPTIONS,
   controlOf,
   controlOnly,
   defaultClient,
   finish,
   isStdinOpen,
-  limitsOf,
   mountsOf,
   wholeStdin,
 } from "./jobs.js";
@@ -41,11 +38,11 @@ import { SnapshotService } from "./gen/stockade/v1/snapshot_service_pb.js";
 import { changesOf, COPY_OPTIONS, copyOf, patchOf, pathBytes, snapshotInfo, snapshotsOf } from "./snapshots.js";
 import type { Change, CopyOptions, SnapshotInfo } from "./snapshots.js";
 import { simulateOf } from "./simulations.js";
+import { startProcess } from "./starting.js";
+import type { StartMode } from "./starting.js";
 import { policyNumber, Transaction, transactionInfo, transactionsOf } from "./transactions.js";
 import type { TransactionInfo } from "./transactions.js";
-import { JobMode } from "./gen/stockade/v1/simulation_pb.js";
 import { TransactionService } from "./gen/stockade/v1/transaction_service_pb.js";
-import type { TransactionPolicy as PolicyNumber } from "./gen/stockade/v1/transaction_service_pb.js";
 import { TemplateService } from "./gen/stockade/v1/template_service_pb.js";
 import { sandboxTemplate } from "./templates.js";
 import type { SandboxTemplate } from "./templates.js";
@@ -69,15 +66,6 @@ function needTtl(options: object): void {
   if ("timeout" in options) {
     throw badArgument("timeout", "is of a job; the time to live of a sandbox is called ttl");
   }
-}
-
-// How a process of a sandbox is started.
-interface StartMode {
-  stdinOpen: boolean;
-  foreground: boolean;
-  transaction?: PolicyNumber;
-  mode?: JobMode;
-  answers?: { destination: string; reply: Uint8Array }[];
 }
 
 /**
@@ -554,55 +542,12 @@ export class Sandbox implements AsyncDisposable {
     return this.#info;
   }
 
-  // When the connection is lost before the process is known, the same key is sent again to the same broker: it was
-  // never begun and begins now, or the broker answers which process the first request made.
-  async #start(
+  #start(
     args: readonly string[],
     options: CommandOptions & CallControl,
     inline: Uint8Array,
-    { stdinOpen, ...mode }: StartMode,
+    mode: StartMode,
   ): Promise<Process> {
-    const client = this.#client;
-    const request = {
-      sandboxId: this.id,
-      ...mode,
-      command: commandOf(args, options, inline, stdinOpen),
-      ...limitsOf(options),
-    };
-    const simulates = mode.mode === JobMode.SIMULATE; // it ends with its call, so it is not sent again
-    const key = simulates ? {} : { idempotencyKey: randomBytes(16).toString("hex") };
-    const control = { ...key, ...controlOf(options) };
-    const begin = (): Promise<Process> => {
-      const stream = client.stream(ProcessService.method.start, request, control);
-      return Process.begin({ client, stream, collector: collectorOf(options, args), detachable: !simulates });
-    };
-    if (simulates) return begin();
-    const since = performance.now();
-    let lost: ConnectionLostError;
-    try {
-      return await begin();
-    } catch (e) {
-      if (!(e instanceof ConnectionLostError) || !(await client.isSameBroker(since).catch(() => false))) {
-        throw e;
-      }
-      lost = e;
-    }
-    try {
-      return await begin();
-    } catch (e) {
-      if (e instanceof UnavailableError) {
-        throw lost; // the first attempt may have been executed
-      }
-      const processId = e instanceof AlreadyExistsError ? e.info["process_id"] : undefined;
-      if (processId === undefined) {
-        throw e;
-      }
-      const { deadline, signal, keep } = options;
-      return this.attach(processId, {
-        ...(deadline === undefined ? {} : { deadline }),
-        ...(signal === undefined ? {} : { signal }),
-        ...(keep === undefined ? {} : { keep }),
-      });
-    }
+    return startProcess(this.#client, this.id, args, options, inline, mode, (id, again) => this.attach(id, again));
   }
 }
