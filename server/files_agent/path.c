@@ -138,6 +138,30 @@ path_leave(struct place *p)
 }
 
 int
+path_pair(const ProtobufCBinaryData *path, const ProtobufCBinaryData *to, bool parents,
+          struct path_pair *out, struct err *e)
+{
+    int r = path_read(path, &out->path, e);
+    if (r == 0)
+        r = path_read(to, &out->to, e);
+    if (r == 0)
+        r = path_place(out->path.text, false, &out->a, e);
+    if (r != 0)
+        return r;
+    r = path_place(out->to.text, parents, &out->b, e);
+    if (r != 0)
+        path_leave(&out->a);
+    return r;
+}
+
+void
+path_pair_leave(struct path_pair *p)
+{
+    path_leave(&p->a);
+    path_leave(&p->b);
+}
+
+int
 path_rename(int from, const char *name, int to, const char *new_name, bool keep)
 {
     long r = syscall(SYS_renameat2, from, name, to, new_name, keep ? RENAME_NOREPLACE : 0);

@@ -38,6 +38,15 @@ struct place {
 int path_place(const char *path, bool parents, struct place *out, struct err *e);
 void path_leave(struct place *p);
 
+// Both paths of a request that moves or copies, and their places. After 0 the caller leaves both.
+struct path_pair {
+    struct path path, to;
+    struct place a, b; // of `path`, of `to`
+};
+int path_pair(const ProtobufCBinaryData *path, const ProtobufCBinaryData *to, bool parents,
+              struct path_pair *out, struct err *e);
+void path_pair_leave(struct path_pair *p);
+
 // rename(2); with `keep` it fails with EEXIST if the new name exists. 0 or a negative errno.
 int path_rename(int from, const char *name, int to, const char *new_name, bool keep);
 

@@ -118,28 +118,16 @@ files_move(struct op *op, const ProtobufCMessage *request, struct err *e)
         (const Stockade__V1__FileServiceMoveRequest *)request;
     Stockade__V1__FileServiceMoveResponse answer = STOCKADE__V1__FILE_SERVICE_MOVE_RESPONSE__INIT;
     struct described file;
-    struct path from, to;
-    struct place a = {.folder = -1};
-    struct place b = {.folder = -1};
-    int r = path_read(&m->path, &from, e);
-    if (r == 0)
-        r = path_read(&m->to, &to, e);
-    if (r == 0)
-        r = path_place(from.text, false, &a, e);
+    struct path_pair p;
+    int r = path_pair(&m->path, &m->to, m->parents, &p, e);
     if (r != 0)
         return r;
-    r = path_place(to.text, m->parents, &b, e);
-    if (r != 0) {
-        path_leave(&a);
-        return r;
-    }
-    int sys = path_rename(a.folder, a.name, b.folder, b.name, m->only_if_absent);
+    int sys = path_rename(p.a.folder, p.a.name, p.b.folder, p.b.name, m->only_if_absent);
     if (sys < 0)
-        r = file_err(e, -sys, "move", sys == -ENOENT ? from.text : to.text);
+        r = file_err(e, -sys, "move", sys == -ENOENT ? p.path.text : p.to.text);
     else
-        r = describe_at(b.folder, b.name, to.text, &file, e);
-    path_leave(&a);
-    path_leave(&b);
+        r = describe_at(p.b.folder, p.b.name, p.to.text, &file, e);
+    path_pair_leave(&p);
     answer.file = &file.m;
     return r < 0 ? r : op_message(op, &answer.base, e);
 }

@@ -261,26 +261,14 @@ files_copy(struct op *op, const ProtobufCMessage *request, struct err *e)
     Stockade__V1__FileServiceCopyResponse answer = STOCKADE__V1__FILE_SERVICE_COPY_RESPONSE__INIT;
     struct copying c = {.op = op};
     struct described file;
-    struct path from, to;
-    struct place a = {.folder = -1};
-    struct place b = {.folder = -1};
-    int r = path_read(&m->path, &from, e);
-    if (r == 0)
-        r = path_read(&m->to, &to, e);
-    if (r == 0)
-        r = path_place(from.text, false, &a, e);
+    struct path_pair p;
+    int r = path_pair(&m->path, &m->to, m->parents, &p, e);
     if (r != 0)
         return r;
-    r = path_place(to.text, m->parents, &b, e);
-    if (r != 0) {
-        path_leave(&a);
-        return r;
-    }
-    r = copy_one(&c, a.folder, a.name, b.folder, b.name, 1, e);
+    r = copy_one(&c, p.a.folder, p.a.name, p.b.folder, p.b.name, 1, e);
     if (r == 0)
-        r = describe_at(b.folder, b.name, to.text, &file, e);
-    path_leave(&a);
-    path_leave(&b);
+        r = describe_at(p.b.folder, p.b.name, p.to.text, &file, e);
+    path_pair_leave(&p);
     answer.file = &file.m;
     answer.copied = c.copied;
     answer.skipped = c.skipped;

@@ -5,31 +5,21 @@
 #include "disk_process.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "io.h"
+#include "own_process.h"
 #include "proto/auto.h"
 #include "proto/fdpass.h"
 #include "proto/program.h"
 #include "server/disk/order.h"
 
 enum { PROBE_SECONDS = 10, MKFS_ID = 2 };
-
-static bool
-go_home(void *cookie)
-{
-    const struct spawner *s = cookie;
-    return (s->time_home_fd < 0 || setns(s->time_home_fd, CLONE_NEWTIME) == 0) &&
-           setns(s->mount_home_fd, CLONE_NEWNS) == 0;
-}
 
 // Starts the program and gives it its order. *pid: to be reaped. Returns our end of its socket, owned.
 static int
@@ -48,7 +38,7 @@ start(const struct spawner *s, const struct disk_order *o, int space_fd, pid_t *
                 {theirs, DISK_SOCKET_FD},
                 {space_fd, DISK_SPACE_FD}},
         .fds_n = space_fd >= 0 ? 4 : 3,
-        .before = go_home,
+        .before = own_process_go_home,
         .cookie = (void *)(uintptr_t)s,
     };
     if (send(ours, o, sizeof *o, MSG_NOSIGNAL) != (ssize_t)sizeof *o)
@@ -115,18 +105,6 @@ free_run(const struct spawner *s)
     return -1;
 }
 
-static void
-watch_end(const struct spawner *s, pid_t pid)
-{
-    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (fd >= 0 && (fd = io_keep_fd(fd)) >= 0 &&
-        event_add(s, fd, EVENT_HELPER, (uint32_t)fd, EPOLLIN))
-        return;
-    io_close(&fd);
-    (void)kill(pid, SIGKILL);
-    program_wait(pid);
-}
-
 static int
 check(const struct spawner *s, const struct spawn_request *q, struct err *e)
 {
@@ -152,6 +130,7 @@ begin(struct spawner *s, const struct spawn_request *q, struct disk_run *run, st
     struct disk_order o = order_of(s, q->op == SPAWN_DISK_MAKE   ? DISK_MAKE
                                       : q->op == SPAWN_DISK_OPEN ? DISK_OPEN
                                                                  : DISK_REMOVE);
+    struct err ignored;
     int space_fd = -1;
     pid_t pid = -1;
     o.kind = q->arg;
@@ -165,7 +144,8 @@ begin(struct spawner *s, const struct spawn_request *q, struct disk_run *run, st
     if (fd < 0)
         return fd;
     run->socket_fd = io_keep_fd(fd);
-    watch_end(s, pid);
+    (void)own_process_watch(s, pid, EVENT_HELPER, "stockade-disk",
+                            &ignored); // else its socket ends
     if (!event_add(s, run->socket_fd, EVENT_DISK, (uint32_t)(run - s->disk_run), EPOLLIN)) {
         int r = err_sys(e, errno, "watch stockade-disk");
         io_close(&run->socket_fd);

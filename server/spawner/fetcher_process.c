@@ -6,30 +6,17 @@
 #include "fetcher_process.h"
 
 #include <errno.h>
-#include <sched.h>
-#include <signal.h>
-#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "account.h"
-#include "io.h"
+#include "own_process.h"
 #include "proto/auto.h"
 #include "proto/program.h"
 #include "server/fetcher/fetch.h"
 
 enum { FETCHER_FILES = 64, FETCHER_TASKS = 16 };
-
-static bool
-go_home(void *cookie)
-{
-    const struct spawner *s = cookie;
-    return (s->time_home_fd < 0 || setns(s->time_home_fd, CLONE_NEWTIME) == 0) &&
-           setns(s->mount_home_fd, CLONE_NEWNS) == 0;
-}
 
 static bool
 give_up_everything(void *cookie)
@@ -53,26 +40,11 @@ execute(struct spawner *s, int socket_fd, pid_t *pid, struct err *e)
                 {s->null_fd, STDOUT_FILENO},
                 {socket_fd, FETCH_BROKER_FD}},
         .fds_n = 3,
-        .before = go_home,
+        .before = own_process_go_home,
         .last = give_up_everything,
         .cookie = s,
     };
     return program_start(&start, pid, e);
-}
-
-static int
-watch(struct spawner *s, pid_t pid, struct err *e)
-{
-    int pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (pid_fd >= 0)
-        pid_fd = io_keep_fd(pid_fd);
-    if (pid_fd >= 0 && event_add(s, pid_fd, EVENT_FETCHER, (uint32_t)pid_fd, EPOLLIN))
-        return 0;
-    int r = err_sys(e, errno, "watch the fetcher");
-    io_close(&pid_fd);
-    (void)kill(pid, SIGKILL);
-    program_wait(pid);
-    return r;
 }
 
 // Returns its socket for the broker, or a negative errno.
@@ -95,7 +67,7 @@ start(struct spawner *s, struct err *e)
     int auto_close theirs = pair[1];
     int r = execute(s, theirs, &pid, e);
     if (r == 0)
-        r = watch(s, pid, e);
+        r = own_process_watch(s, pid, EVENT_FETCHER, "the fetcher", e);
     if (r < 0)
         return r;
     s->fetchers++;
@@ -110,22 +82,12 @@ fetcher_process_start(struct spawner *s, struct slot *none, const struct spawn_r
     (void)q;
     struct err e;
     int fd = start(s, &e);
-    if (fd < 0) {
-        answer_err(s, a, &e);
-        return;
-    }
-    answer_reply(a)->ok = 1;
-    answer_reply(a)->fds = 1;
-    answer_send(s, a, &fd, 1);
+    answer_fd(s, a, fd, &e);
 }
 
 void
 fetcher_process_ended(struct spawner *s, int pid_fd)
 {
-    siginfo_t info = {.si_pid = 0};
-    if (waitid(P_PIDFD, (id_t)pid_fd, &info, WEXITED | WNOHANG) == 0 && info.si_pid == 0)
-        return;
-    (void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, pid_fd, NULL);
-    (void)close(pid_fd);
-    s->fetchers--;
+    if (own_process_ended(s, pid_fd))
+        s->fetchers--;
 }

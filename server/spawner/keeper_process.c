@@ -10,17 +10,16 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "proto/auto.h"
 #include "proto/fdpass.h"
 #include "server/keeper/keep.h"
 #include "io.h"
+#include "own_process.h"
 #include "tier.h"
 #include "tree_copy.h"
 
@@ -73,22 +72,6 @@ exec_keeper(const struct spawner *s, const struct start *b, int broker_fd)
 }
 
 static int
-watch(struct spawner *s, pid_t pid, struct err *e)
-{
-    int pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (pid_fd >= 0)
-        pid_fd = io_keep_fd(pid_fd);
-    if (pid_fd >= 0 && event_add(s, pid_fd, EVENT_KEEPER, (uint32_t)pid_fd, EPOLLIN))
-        return 0;
-    int r = err_sys(e, errno, "watch the keeper");
-    io_close(&pid_fd);
-    (void)kill(pid, SIGKILL);
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        ;
-    return r;
-}
-
-static int
 check(const struct spawner *s, struct err *e)
 {
     if (s->config->keeper_path[0] == '\0')
@@ -114,9 +97,9 @@ start_process(struct spawner *s, const struct start *b, int theirs, struct err *
         exec_keeper(s, b, theirs);
     if (pid < 0)
         return err_sys(e, errno, "clone3");
-    int r = watch(s, pid, e);
-    s->keepers += r == 0;
-    return r;
+    int pid_fd = own_process_watch(s, pid, EVENT_KEEPER, "the keeper", e);
+    s->keepers += pid_fd >= 0;
+    return pid_fd < 0 ? pid_fd : 0;
 }
 
 // Returns its socket for the broker, or a negative errno.
@@ -173,18 +156,6 @@ keeper_process_copy(struct spawner *s, const struct slot *slot, const struct tre
     return r < 0 ? r : take_fd(&ours);
 }
 
-static void
-answer_fd(struct spawner *s, struct answer *a, int fd, const struct err *e)
-{
-    if (fd < 0) {
-        answer_err(s, a, e);
-        return;
-    }
-    answer_reply(a)->ok = 1;
-    answer_reply(a)->fds = 1;
-    answer_send(s, a, &fd, 1);
-}
-
 void
 keeper_process_keep(struct spawner *s, struct slot *slot, const struct spawn_request *q,
                     struct answer *a)
@@ -216,10 +187,6 @@ keeper_process_start(struct spawner *s, struct slot *none, const struct spawn_re
 void
 keeper_process_ended(struct spawner *s, int pid_fd)
 {
-    siginfo_t info = {.si_pid = 0};
-    if (waitid(P_PIDFD, (id_t)pid_fd, &info, WEXITED | WNOHANG) == 0 && info.si_pid == 0)
-        return;
-    (void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, pid_fd, NULL);
-    (void)close(pid_fd);
-    s->keepers--;
+    if (own_process_ended(s, pid_fd))
+        s->keepers--;
 }

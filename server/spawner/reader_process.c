@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,13 +16,13 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "proto/auto.h"
 #include "proto/fdpass.h"
 #include "server/reader/read.h"
 #include "io.h"
+#include "own_process.h"
 #include "reader_process.h"
 
 _Static_assert((int)READ_SPAWNER_FD + 1 < (int)FD_CHILD_MAX, "places are kept free");
@@ -45,9 +44,7 @@ exec_reader(const struct spawner *s, int broker_fd, int spawner_fd)
     if (dup2(broker_fd, READ_BROKER_FD) < 0)
         _exit(70);
     if (dup2(spawner_fd, READ_SPAWNER_FD) >= 0 && dup2(s->null_fd, STDIN_FILENO) >= 0 &&
-        dup2(s->null_fd, STDOUT_FILENO) >= 0 &&
-        (s->time_home_fd < 0 || setns(s->time_home_fd, CLONE_NEWTIME) == 0) &&
-        setns(s->mount_home_fd, CLONE_NEWNS) == 0 &&
+        dup2(s->null_fd, STDOUT_FILENO) >= 0 && own_process_go_home((void *)(uintptr_t)s) &&
         syscall(SYS_close_range, READ_SPAWNER_FD + 1, ~0u, 0) == 0)
         (void)execve(s->config->reader_path, argv, envp);
     (void)err_sys(&failed.err, errno, "start %s", s->config->reader_path);
@@ -55,27 +52,22 @@ exec_reader(const struct spawner *s, int broker_fd, int spawner_fd)
     _exit(70);
 }
 
-// Watches the process, or kills it.
+// Watches the process and its socket, which is consumed, or kills it.
 static int
 watch(struct spawner *s, pid_t pid, int asks_fd, struct err *e)
 {
-    int pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (pid_fd >= 0) {
-        s->reader_fd = io_keep_fd(pid_fd);
-        s->reader_asks_fd = io_keep_fd(asks_fd);
-        if (event_add(s, s->reader_fd, EVENT_READER, 0, EPOLLIN) &&
-            event_add(s, s->reader_asks_fd, EVENT_READER_ASKS, 0, EPOLLIN))
-            return 0;
+    int auto_close asks = io_keep_fd(asks_fd);
+    int r = own_process_watch(s, pid, EVENT_READER, "the reader", e);
+    if (r < 0)
+        return r;
+    s->reader_fd = r;
+    if (!event_add(s, asks, EVENT_READER_ASKS, 0, EPOLLIN)) {
+        r = err_sys(e, errno, "watch the reader's socket");
+        (void)kill(pid, SIGKILL); // reader_process_ended() follows
+        return r;
     }
-    int r = err_sys(e, errno, "watch the reader");
-    if (pid_fd < 0)
-        (void)close(asks_fd);
-    io_close(&s->reader_fd);
-    io_close(&s->reader_asks_fd);
-    (void)kill(pid, SIGKILL);
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        ;
-    return r;
+    s->reader_asks_fd = take_fd(&asks);
+    return 0;
 }
 
 // Returns its socket for the broker, or a negative errno.
@@ -109,14 +101,9 @@ start_and_answer(struct spawner *s, struct answer *a)
 {
     struct err e;
     int fd = start(s, &e);
-    if (fd < 0) {
+    if (fd < 0)
         (void)err_wrap(&e, "read the configuration");
-        answer_err(s, a, &e);
-        return;
-    }
-    answer_reply(a)->ok = 1;
-    answer_reply(a)->fds = 1;
-    answer_send(s, a, &fd, 1);
+    answer_fd(s, a, fd, &e);
 }
 
 void
@@ -175,12 +162,9 @@ reader_process_asks(struct spawner *s)
 void
 reader_process_ended(struct spawner *s)
 {
-    siginfo_t info = {.si_pid = 0};
-    if (s->reader_fd < 0 || waitid(P_PIDFD, (id_t)s->reader_fd, &info, WEXITED | WNOHANG) < 0 ||
-        info.si_pid == 0)
+    if (s->reader_fd < 0 || !own_process_ended(s, s->reader_fd))
         return;
-    (void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->reader_fd, NULL);
-    io_close(&s->reader_fd);
+    s->reader_fd = -1;
     close_asks(s);
     struct answer *a = s->reader_answer;
     s->reader_answer = NULL;

@@ -6,14 +6,11 @@
 //   the sandboxes) -> descriptors -> rlimits, bounding set, groups, ids, no new privileges -> exec
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "proto/auto.h"
@@ -21,22 +18,19 @@
 #include "server/relay/relay.h"
 #include "account.h"
 #include "feature.h"
-#include "io.h"
+#include "own_process.h"
 #include "relay_process.h"
 
 enum { RELAY_FILES = 1 << 20, RELAY_TASKS = 64 };
 
-// Enters its own cgroup, and the host's namespaces: the spawner's mount namespace has a tiny root without programs,
-// and its clocks are those of the sandboxes.
 static bool
-go_home(void *cookie)
+enter_cgroup_and_go_home(void *cookie)
 {
     const struct spawner *s = cookie;
     int procs = openat(s->cgroups.relay_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
     if (procs < 0 || write(procs, "0", 1) != 1)
         return false;
-    return (s->time_home_fd < 0 || setns(s->time_home_fd, CLONE_NEWTIME) == 0) &&
-           setns(s->mount_home_fd, CLONE_NEWNS) == 0;
+    return own_process_go_home(cookie);
 }
 
 static bool
@@ -87,28 +81,11 @@ execute(struct spawner *s, int socket_fd, pid_t *pid, struct err *e)
                 {s->programs.map[BPF_FD_NAMES], RELAY_NAMES_FD},
                 {s->programs.flows_fd, RELAY_FLOWS_FD}},
         .fds_n = 5,
-        .before = go_home,
+        .before = enter_cgroup_and_go_home,
         .last = give_up_everything,
         .cookie = s,
     };
     return program_start(&start, pid, e);
-}
-
-// From now on its end is reported as an event.
-static int
-watch(struct spawner *s, pid_t pid, struct err *e)
-{
-    int pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (pid_fd >= 0) {
-        s->relay_fd = io_keep_fd(pid_fd);
-        if (event_add(s, s->relay_fd, EVENT_RELAY, 0, EPOLLIN))
-            return 0;
-    }
-    const int sys = errno;
-    io_close(&s->relay_fd);
-    (void)kill(pid, SIGKILL);
-    program_wait(pid);
-    return err_sys(e, sys, "watch the relay");
 }
 
 int
@@ -125,8 +102,11 @@ relay_process_start(struct spawner *s, struct err *e)
     int auto_close theirs = pair[1];
     r = execute(s, theirs, &pid, e);
     if (r == 0)
-        r = watch(s, pid, e);
-    return r < 0 ? r : take_fd(&ours);
+        r = own_process_watch(s, pid, EVENT_RELAY, "the relay", e);
+    if (r < 0)
+        return r;
+    s->relay_fd = r;
+    return take_fd(&ours);
 }
 
 void
@@ -145,13 +125,7 @@ start_and_answer(struct spawner *s, struct answer *a)
 {
     struct err e;
     int fd = relay_process_start(s, &e);
-    if (fd < 0) {
-        answer_err(s, a, &e);
-        return;
-    }
-    answer_reply(a)->ok = 1;
-    answer_reply(a)->fds = 1;
-    answer_send(s, a, &fd, 1);
+    answer_fd(s, a, fd, &e);
 }
 
 void
@@ -182,11 +156,9 @@ relay_process_stop(struct spawner *s)
 void
 relay_process_ended(struct spawner *s)
 {
-    siginfo_t info = {.si_pid = 0};
-    if (s->relay_fd < 0 || waitid(P_PIDFD, (id_t)s->relay_fd, &info, WEXITED | WNOHANG) < 0 ||
-        info.si_pid == 0)
+    if (s->relay_fd < 0 || !own_process_ended(s, s->relay_fd))
         return;
-    io_close(&s->relay_fd);
+    s->relay_fd = -1;
     struct answer *a = s->relay_answer;
     s->relay_answer = NULL;
     if (a)

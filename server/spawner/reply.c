@@ -109,6 +109,18 @@ answer_err(struct spawner *s, struct answer *a, const struct err *e)
 }
 
 void
+answer_fd(struct spawner *s, struct answer *a, int fd, const struct err *e)
+{
+    if (fd < 0) {
+        answer_err(s, a, e);
+        return;
+    }
+    a->reply.ok = 1;
+    a->reply.fds = 1;
+    answer_send(s, a, &fd, 1);
+}
+
+void
 answers_flush(struct spawner *s)
 {
     while (s->answers_head && send_one(s->answers_head)) {

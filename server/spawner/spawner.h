@@ -159,8 +159,8 @@ enum event_kind {
     EVENT_CHANNEL,
     EVENT_PROCESS,
     EVENT_ATTACHER,
-    EVENT_RELAY,
-    EVENT_READER,
+    EVENT_RELAY,  // the low half is the pidfd
+    EVENT_READER, // the same
     EVENT_READER_ASKS,
     EVENT_HELPER,  // a process to be reaped; the low half is its pidfd
     EVENT_DISK,    // the low half is its number in disk_run
@@ -193,6 +193,8 @@ void answer_send(struct spawner *s, struct answer *a, const int *fds, unsigned n
 // Replies with success, or with an error. Consumes a.
 void answer_ok(struct spawner *s, struct answer *a);
 void answer_err(struct spawner *s, struct answer *a, const struct err *e);
+// Replies with one descriptor, which is consumed, or with the error if it is negative. Consumes a.
+void answer_fd(struct spawner *s, struct answer *a, int fd, const struct err *e);
 // The socket accepts packets again.
 void answers_flush(struct spawner *s);
 // At the end: drops unsent replies.

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "io.h"
+#include "own_process.h"
 #include "spawner.h"
 #include "tier.h"
 
@@ -132,10 +133,5 @@ states_handle(struct spawner *s, struct slot *slot, const struct spawn_request *
 void
 swap_helper_ended(struct spawner *s, int pid_fd)
 {
-    siginfo_t info = {.si_pid = 0};
-    if (waitid(P_PIDFD, (id_t)pid_fd, &info, WEXITED | WNOHANG) == 0 && info.si_pid == 0)
-        return;
-    // A child on its way to the guest may have a copy, which would keep the event alive.
-    (void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, pid_fd, NULL);
-    (void)close(pid_fd);
+    (void)own_process_ended(s, pid_fd);
 }
