@@ -107,12 +107,7 @@ send_call(struct call *c, const struct call_spec *spec, struct err *e)
     Stockade__V1__Frame f = STOCKADE__V1__FRAME__INIT;
     f.kind = STOCKADE__V1__FRAME_KIND__FRAME_KIND_CALL;
     f.method = spec->method;
-    f.payload.len = spec->request_n;
-    union { // protobuf-c requires it to be writable, although packing only reads
-        const void *from;
-        uint8_t *to;
-    } payload = {.from = spec->request};
-    f.payload.data = payload.to;
+    f.payload = wire_bytes(spec->request, spec->request_n);
     f.credit = c->credit;
     f.n_metadata = metadata.n;
     f.metadata = metadata.pointers;

@@ -68,13 +68,8 @@ stockade_forward_input(struct stockade *s, const char *connection_id, const void
     struct err no;
     if (request_list(bytes, n, "data", &no) < 0)
         return error_from_err(e, &no);
-    union { // protobuf-c requires it to be writable, although packing only reads
-        const void *from;
-        uint8_t *to;
-    } data = {.from = bytes};
     m.connection_id = connection_id;
-    m.data.data = data.to;
-    m.data.len = n;
+    m.data = wire_bytes(bytes, n);
     return invoke_empty(s, SERVICE "ForwardInput", &m.base,
                         &stockade__v1__sandbox_service_forward_input_response__descriptor, e);
 }

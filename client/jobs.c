@@ -183,13 +183,8 @@ stockade_input(struct stockade *s, const char *process_id, const void *bytes, si
     struct err no;
     if (request_list(bytes, n, "data", &no) < 0)
         return error_from_err(e, &no);
-    union { // protobuf-c requires it to be writable, although packing only reads
-        const void *from;
-        uint8_t *to;
-    } data = {.from = bytes};
     m.process_id = process_id;
-    m.data.data = data.to;
-    m.data.len = n;
+    m.data = wire_bytes(bytes, n);
     return invoke_empty(s, SERVICE "Input", &m.base, &stockade__v1__input_response__descriptor, e);
 }
 

@@ -11,6 +11,7 @@
 
 #include "proto/arena.h"
 #include "proto/auto.h"
+#include "proto/wire.h"
 #include "google/protobuf/timestamp.pb-c.h"
 #include "handout.h"
 #include "stockade.h"
@@ -207,37 +208,6 @@ put_value(struct text *o, const ProtobufCFieldDescriptor *f, const void *p)
     }
 }
 
-static size_t
-size_of(const ProtobufCFieldDescriptor *f)
-{
-    switch (f->type) {
-    case PROTOBUF_C_TYPE_STRING:
-    case PROTOBUF_C_TYPE_MESSAGE:
-        return sizeof(void *);
-    case PROTOBUF_C_TYPE_BOOL:
-        return sizeof(protobuf_c_boolean);
-    case PROTOBUF_C_TYPE_ENUM:
-        return sizeof(int);
-    case PROTOBUF_C_TYPE_BYTES:
-        return sizeof(ProtobufCBinaryData);
-    case PROTOBUF_C_TYPE_UINT64:
-    case PROTOBUF_C_TYPE_FIXED64:
-    case PROTOBUF_C_TYPE_INT64:
-    case PROTOBUF_C_TYPE_SINT64:
-    case PROTOBUF_C_TYPE_SFIXED64:
-    case PROTOBUF_C_TYPE_DOUBLE:
-        return sizeof(uint64_t);
-    case PROTOBUF_C_TYPE_UINT32:
-    case PROTOBUF_C_TYPE_FIXED32:
-    case PROTOBUF_C_TYPE_INT32:
-    case PROTOBUF_C_TYPE_SINT32:
-    case PROTOBUF_C_TYPE_SFIXED32:
-    case PROTOBUF_C_TYPE_FLOAT:
-    default:
-        return sizeof(uint32_t);
-    }
-}
-
 // A map is sent as a list of entries with a key and a value; in JSON it is an object.
 static bool
 is_map(const ProtobufCFieldDescriptor *f)
@@ -257,7 +227,7 @@ put_list(struct text *o, const ProtobufCMessage *m, const ProtobufCFieldDescript
     bool map = is_map(f);
     put(o, map ? "{" : "[");
     for (size_t i = 0; i < n; i++) {
-        const void *item = items + i * size_of(f);
+        const void *item = items + i * wire_element_bytes(f->type);
         put(o, i > 0 ? "," : "");
         if (!map) {
             put_value(o, f, item);

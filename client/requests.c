@@ -97,12 +97,7 @@ request_command(Stockade__V1__Command **out, struct arena *a, const struct stock
         m->args[i] = from->args[i];
     if (from->workdir != NULL)
         m->workdir = from->workdir;
-    union { // protobuf-c requires it to be writable, although packing only reads
-        const void *from;
-        uint8_t *to;
-    } input = {.from = from->stdin_bytes};
-    m->stdin.data = input.to;
-    m->stdin.len = from->stdin_n;
+    m->stdin = wire_bytes(from->stdin_bytes, from->stdin_n);
     m->stdin_open = from->stdin_open;
     int rc = request_list(from->stdin_bytes, from->stdin_n, "command.stdin", e);
     if (rc == 0)

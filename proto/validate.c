@@ -55,31 +55,6 @@ struct value {
     const ProtobufCMessage *message;
 };
 
-static size_t
-scalar_bytes(ProtobufCType type)
-{
-    static const size_t bytes[] = {
-        [PROTOBUF_C_TYPE_INT32] = 4,
-        [PROTOBUF_C_TYPE_SINT32] = 4,
-        [PROTOBUF_C_TYPE_SFIXED32] = 4,
-        [PROTOBUF_C_TYPE_INT64] = 8,
-        [PROTOBUF_C_TYPE_SINT64] = 8,
-        [PROTOBUF_C_TYPE_SFIXED64] = 8,
-        [PROTOBUF_C_TYPE_UINT32] = 4,
-        [PROTOBUF_C_TYPE_FIXED32] = 4,
-        [PROTOBUF_C_TYPE_UINT64] = 8,
-        [PROTOBUF_C_TYPE_FIXED64] = 8,
-        [PROTOBUF_C_TYPE_FLOAT] = 4,
-        [PROTOBUF_C_TYPE_DOUBLE] = 8,
-        [PROTOBUF_C_TYPE_BOOL] = sizeof(protobuf_c_boolean),
-        [PROTOBUF_C_TYPE_ENUM] = 4,
-        [PROTOBUF_C_TYPE_STRING] = sizeof(char *),
-        [PROTOBUF_C_TYPE_BYTES] = sizeof(ProtobufCBinaryData),
-        [PROTOBUF_C_TYPE_MESSAGE] = sizeof(void *),
-    };
-    return bytes[type];
-}
-
 static bool
 is_signed(ProtobufCType type)
 {
@@ -93,7 +68,7 @@ read_integer(ProtobufCType type, const uint8_t *at)
 {
     uint64_t raw = 0;
     int64_t number = 0;
-    if (scalar_bytes(type) == 4) {
+    if (wire_element_bytes(type) == 4) {
         uint32_t small;
         memcpy(&small, at, sizeof small);
         raw = small;
@@ -335,7 +310,7 @@ check_repeated(const ProtobufCFieldDescriptor *f, const struct field_rule *rule,
     if (rule != NULL && rule->map)
         return check_map(rule, (const ProtobufCMessage *const *)(const void *)items, n, at, e);
     for (size_t i = 0; i < n; i++) {
-        struct value v = read_value(f, items + i * scalar_bytes(f->type));
+        struct value v = read_value(f, items + i * wire_element_bytes(f->type));
         struct path here = *at;
         here.index = (ptrdiff_t)i;
         int failed = check_scalar(f, rule, &v, &here, e);

@@ -410,3 +410,38 @@ wire_pack_frame(bool ipc, uint32_t id, const ProtobufCMessage *frame, size_t *n)
     *n = bytes;
     return out;
 }
+
+size_t
+wire_element_bytes(ProtobufCType type)
+{
+    static const size_t bytes[] = {
+        [PROTOBUF_C_TYPE_INT32] = 4,
+        [PROTOBUF_C_TYPE_SINT32] = 4,
+        [PROTOBUF_C_TYPE_SFIXED32] = 4,
+        [PROTOBUF_C_TYPE_INT64] = 8,
+        [PROTOBUF_C_TYPE_SINT64] = 8,
+        [PROTOBUF_C_TYPE_SFIXED64] = 8,
+        [PROTOBUF_C_TYPE_UINT32] = 4,
+        [PROTOBUF_C_TYPE_FIXED32] = 4,
+        [PROTOBUF_C_TYPE_UINT64] = 8,
+        [PROTOBUF_C_TYPE_FIXED64] = 8,
+        [PROTOBUF_C_TYPE_FLOAT] = 4,
+        [PROTOBUF_C_TYPE_DOUBLE] = 8,
+        [PROTOBUF_C_TYPE_BOOL] = sizeof(protobuf_c_boolean),
+        [PROTOBUF_C_TYPE_ENUM] = 4,
+        [PROTOBUF_C_TYPE_STRING] = sizeof(char *),
+        [PROTOBUF_C_TYPE_BYTES] = sizeof(ProtobufCBinaryData),
+        [PROTOBUF_C_TYPE_MESSAGE] = sizeof(void *),
+    };
+    return bytes[type];
+}
+
+ProtobufCBinaryData
+wire_bytes(const void *bytes, size_t n)
+{
+    union {
+        const void *from;
+        uint8_t *to;
+    } data = {.from = bytes};
+    return (ProtobufCBinaryData){n, data.to};
+}

@@ -50,6 +50,12 @@ int wire_check(const ProtobufCMessageDescriptor *type, const void *bytes, size_t
 int wire_unpack_schema(const ProtobufCMessageDescriptor *type, const void *bytes, size_t n,
                        struct arena *a, ProtobufCMessage **out, struct err *e);
 
+// The size of a field's value in memory: of what the field itself holds, or of one element of a repeated field.
+size_t wire_element_bytes(ProtobufCType type);
+
+// A field of bytes that are only packed: protobuf-c wants a writable pointer there, and packing only reads. Borrowed.
+ProtobufCBinaryData wire_bytes(const void *bytes, size_t n);
+
 // An empty message of a type, and a Timestamp; NULL: the arena is full. Borrowed, valid as long as the arena.
 void *wire_make(struct arena *a, const ProtobufCMessageDescriptor *type);
 struct Google__Protobuf__Timestamp;

@@ -75,3 +75,18 @@ actions_list(const struct acting *a, const char *const *head, size_t columns, li
     table_free(l.table);
     return code;
 }
+
+int
+actions_fail(const struct acting *a, struct stockade_error *e, const char *argument)
+{
+    if (argument != NULL && strcmp(e->subject, argument) == 0)
+        e->subject[0] = '\0';
+    return cli_fail(a->c, a->name != NULL ? a->name : "", e);
+}
+
+int
+actions_no_memory(const struct acting *a)
+{
+    struct stockade_error e = {.code = STOCKADE_RESOURCE_EXHAUSTED, .text = "out of memory"};
+    return cli_fail(a->c, a->name != NULL ? a->name : "", &e);
+}

@@ -37,6 +37,13 @@ struct actions {
 // Finds the action that the line names, connects to the broker and carries it out. Returns the exit code.
 int actions_run(const struct actions *actions, const struct command *c, const struct options *o);
 
+// Reports the failure of a call. argument: the field that the line gives as an argument and not as an option, so that the
+// text does not name an option; NULL: none. Returns the exit code.
+int actions_fail(const struct acting *a, struct stockade_error *e, const char *argument);
+
+// The same where there is no memory.
+int actions_no_memory(const struct acting *a);
+
 // A list, filled a page at a time.
 struct listing {
     struct table *table;

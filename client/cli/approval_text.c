@@ -180,35 +180,6 @@ print_value(const ProtobufCFieldDescriptor *f, const void *at, int depth)
     }
 }
 
-static size_t
-size_of(const ProtobufCFieldDescriptor *f)
-{
-    switch (f->type) {
-    case PROTOBUF_C_TYPE_BYTES:
-        return sizeof(ProtobufCBinaryData);
-    case PROTOBUF_C_TYPE_STRING:
-    case PROTOBUF_C_TYPE_MESSAGE:
-        return sizeof(void *);
-    case PROTOBUF_C_TYPE_UINT64:
-    case PROTOBUF_C_TYPE_FIXED64:
-    case PROTOBUF_C_TYPE_INT64:
-    case PROTOBUF_C_TYPE_SINT64:
-    case PROTOBUF_C_TYPE_SFIXED64:
-    case PROTOBUF_C_TYPE_DOUBLE:
-        return sizeof(uint64_t);
-    case PROTOBUF_C_TYPE_FLOAT:
-    case PROTOBUF_C_TYPE_INT32:
-    case PROTOBUF_C_TYPE_SINT32:
-    case PROTOBUF_C_TYPE_SFIXED32:
-    case PROTOBUF_C_TYPE_UINT32:
-    case PROTOBUF_C_TYPE_FIXED32:
-    case PROTOBUF_C_TYPE_BOOL:
-    case PROTOBUF_C_TYPE_ENUM:
-    default:
-        return sizeof(uint32_t);
-    }
-}
-
 static bool
 is_set(const ProtobufCFieldDescriptor *f, const void *at)
 {
@@ -219,7 +190,7 @@ is_set(const ProtobufCFieldDescriptor *f, const void *at)
         return ((const ProtobufCBinaryData *)at)->len > 0;
     if (f->type == PROTOBUF_C_TYPE_MESSAGE)
         return *(const void *const *)at != NULL;
-    return memcmp(at, zeros, size_of(f)) != 0;
+    return memcmp(at, zeros, wire_element_bytes(f->type)) != 0;
 }
 
 static void
@@ -232,7 +203,7 @@ print_field(const ProtobufCFieldDescriptor *f, const char *m, int depth)
     if ((f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) != 0 &&
         *(const uint32_t *)(const void *)(m + f->quantifier_offset) != f->id)
         return;
-    for (size_t i = 0; i < n; i++, at += size_of(f)) {
+    for (size_t i = 0; i < n; i++, at += wire_element_bytes(f->type)) {
         if (!several && !is_set(f, at))
             continue;
         (void)printf("%*s%s", 2 + 2 * depth, "", f->name);

@@ -20,22 +20,7 @@
 
 #define METHOD(name) "/stockade.v1.ApprovalService/" name
 
-enum { ANSWER_MAX = 4 * 1024 * 1024, REQUEST_MAX = 512, STATE_MAX = 64, CELL_MAX = 2048 };
-
-static int
-fail(const struct acting *a, struct stockade_error *e)
-{
-    if (strcmp(e->subject, "id") == 0)
-        e->subject[0] = '\0'; // an argument, not an option
-    return cli_fail(a->c, a->name != NULL ? a->name : "", e);
-}
-
-static int
-no_memory(const struct acting *a)
-{
-    struct stockade_error e = {.code = STOCKADE_RESOURCE_EXHAUSTED, .text = "out of memory"};
-    return fail(a, &e);
-}
+enum { ANSWER_MAX = 4 * 1024 * 1024, STATE_MAX = 64, CELL_MAX = 2048 };
 
 // Makes a call whose response has one approval; NULL: the failure was reported.
 static const Stockade__V1__Approval *
@@ -45,13 +30,13 @@ call(const struct acting *a, const char *method, const ProtobufCMessage *request
     struct stockade_error e;
     ProtobufCMessage *m = NULL;
     if (remote_call(a->s, method, request, response, arena, &m, &e) < 0) {
-        *code = fail(a, &e);
+        *code = actions_fail(a, &e, "id");
         return NULL;
     }
     const Stockade__V1__Approval *one =
         ((const Stockade__V1__ApprovalServiceGetResponse *)m)->approval; // all look like this one
     if (one == NULL)
-        *code = no_memory(a);
+        *code = actions_no_memory(a);
     return one;
 }
 
@@ -81,7 +66,7 @@ show(const struct acting *a)
     struct arena *auto_arena arena = arena_new(ANSWER_MAX);
     const Stockade__V1__Approval *one = arena != NULL ? get(a, arena, &code) : NULL;
     if (one == NULL)
-        return arena == NULL ? no_memory(a) : code;
+        return arena == NULL ? actions_no_memory(a) : code;
     if (a->o->json)
         return json_put(approval_json(one));
     approval_print(one);
@@ -98,7 +83,7 @@ approve(const struct acting *a)
     struct arena *auto_arena arena = arena_new(ANSWER_MAX);
     const Stockade__V1__Approval *one = arena != NULL ? get(a, arena, &code) : NULL;
     if (one == NULL)
-        return arena == NULL ? no_memory(a) : code;
+        return arena == NULL ? actions_no_memory(a) : code;
     m.id = a->name;
     m.digest = one->digest;
     m.comment = a->o->name != NULL ? a->o->name : "";
@@ -124,7 +109,7 @@ deny(const struct acting *a)
     Stockade__V1__DenyRequest m = STOCKADE__V1__DENY_REQUEST__INIT;
     struct arena *auto_arena arena = arena_new(ANSWER_MAX);
     if (arena == NULL)
-        return no_memory(a);
+        return actions_no_memory(a);
     m.id = a->name;
     m.comment = a->o->name != NULL ? a->o->name : "";
     const Stockade__V1__Approval *one =
@@ -140,7 +125,7 @@ cancel(const struct acting *a)
         STOCKADE__V1__APPROVAL_SERVICE_CANCEL_REQUEST__INIT;
     struct arena *auto_arena arena = arena_new(ANSWER_MAX);
     if (arena == NULL)
-        return no_memory(a);
+        return actions_no_memory(a);
     m.id = a->name;
     const Stockade__V1__Approval *one =
         call(a, METHOD("Cancel"), &m.base,
@@ -159,14 +144,14 @@ list_page(const struct acting *a, struct listing *l)
     Stockade__V1__ApprovalServiceListRequest request =
         STOCKADE__V1__APPROVAL_SERVICE_LIST_REQUEST__INIT;
     if (arena == NULL)
-        return no_memory(a);
+        return actions_no_memory(a);
     request.page_token = l->page;
     request.tenant = a->o->tenant != NULL ? a->o->tenant : "";
     if (!a->o->all)
         request.state = STOCKADE__V1__APPROVAL_STATE__APPROVAL_STATE_PENDING;
     if (remote_call(a->s, METHOD("List"), &request.base,
                     &stockade__v1__approval_service_list_response__descriptor, arena, &m, &e) < 0)
-        return fail(a, &e);
+        return actions_fail(a, &e, "id");
     const Stockade__V1__ApprovalServiceListResponse *all =
         (const Stockade__V1__ApprovalServiceListResponse *)m;
     for (size_t i = 0; i < all->n_approvals && l->table != NULL; i++) {
@@ -235,24 +220,12 @@ on_message(void *cookie, const void *bytes, size_t n)
 static int
 watch_once(struct view *v, struct stockade_error *e)
 {
-    uint8_t body[REQUEST_MAX];
-    struct stockade_request r = STOCKADE_REQUEST_INIT;
     Stockade__V1__ApprovalServiceWatchRequest m =
         STOCKADE__V1__APPROVAL_SERVICE_WATCH_REQUEST__INIT;
     m.id = v->a->name != NULL ? v->a->name : "";
     m.tenant = v->a->o->tenant != NULL ? v->a->o->tenant : "";
     m.after_revision = v->revision;
-    const size_t n = protobuf_c_message_get_packed_size(&m.base);
-    if (n > sizeof body) {
-        *e = (struct stockade_error){.code = STOCKADE_INVALID_ARGUMENT, .text = "too long"};
-        return -EINVAL;
-    }
-    (void)protobuf_c_message_pack(&m.base, body);
-    r.method = METHOD("Watch");
-    r.body = (struct stockade_bytes){body, n};
-    r.on_message = on_message;
-    r.cookie = v;
-    return stockade_call(v->a->s, &r, NULL, e);
+    return remote_watch(v->a->s, METHOD("Watch"), &m.base, on_message, v, e);
 }
 
 // A broker that is restarted has all approvals: the watch goes on after the last one that was printed.
@@ -280,13 +253,13 @@ watch(const struct acting *a)
     (void)feed_stop(feed);
     if (v.damaged) {
         e = (struct stockade_error){.code = STOCKADE_DATA_LOSS, .text = "a response is damaged"};
-        return fail(a, &e);
+        return actions_fail(a, &e, "id");
     }
     if (v.code != EXIT_OK)
         return v.code;
     if (rc < 0 && sink_is_gone())
         return EXIT_PIPE;
-    return rc < 0 ? fail(a, &e) : EXIT_OK;
+    return rc < 0 ? actions_fail(a, &e, "id") : EXIT_OK;
 }
 
 static int

@@ -19,7 +19,7 @@
 
 #define METHOD(name) "/stockade.v1.AuditService/" name
 
-enum { ANSWER_MAX = 8 * 1024 * 1024, REQUEST_MAX = 1024, LINES = 20, PAGE_MAX = 1000 };
+enum { ANSWER_MAX = 8 * 1024 * 1024, LINES = 20, PAGE_MAX = 1000 };
 
 struct tailing {
     const struct command *c;
@@ -138,22 +138,10 @@ on_message(void *cookie, const void *bytes, size_t n)
 static int
 watch_once(struct tailing *t, struct stockade_error *e)
 {
-    uint8_t body[REQUEST_MAX];
-    struct stockade_request r = STOCKADE_REQUEST_INIT;
     Stockade__V1__AuditServiceWatchRequest m = STOCKADE__V1__AUDIT_SERVICE_WATCH_REQUEST__INIT;
     m.tenant = tenant_of(t);
     m.after_sequence = t->printed;
-    const size_t n = protobuf_c_message_get_packed_size(&m.base);
-    if (n > sizeof body) {
-        *e = (struct stockade_error){.code = STOCKADE_INVALID_ARGUMENT, .text = "too long"};
-        return -EINVAL;
-    }
-    (void)protobuf_c_message_pack(&m.base, body);
-    r.method = METHOD("Watch");
-    r.body = (struct stockade_bytes){body, n};
-    r.on_message = on_message;
-    r.cookie = t;
-    return stockade_call(t->s, &r, NULL, e);
+    return remote_watch(t->s, METHOD("Watch"), &m.base, on_message, t, e);
 }
 
 // Goes on after a restart of the broker, and misses no record.

@@ -14,7 +14,7 @@
 #include "sink.h"
 #include "text.h"
 
-enum { ARENA_MAX = 512 * 1024, TEXT_MAX = 8200, REQUEST_MAX = 5000 };
+enum { ARENA_MAX = 512 * 1024, TEXT_MAX = 8200 };
 
 struct view {
     const struct command *c;
@@ -127,25 +127,15 @@ fs_watch_run(struct stockade *s, const struct command *c, const struct options *
     Stockade__V1__FileServiceWatchRequest m = STOCKADE__V1__FILE_SERVICE_WATCH_REQUEST__INIT;
     struct arena *auto_arena a = arena_new(ARENA_MAX);
     struct view v = {.c = c, .o = o, .arena = a};
-    struct stockade_request r = STOCKADE_REQUEST_INIT;
     const struct feed_options feeding = {.s = s, .outlet = true};
     struct stockade_error e = {0};
     m.sandbox_id = sandbox;
-    m.path = (ProtobufCBinaryData){strlen(path), (uint8_t *)(uintptr_t)path};
+    m.path = wire_bytes(path, strlen(path));
     m.recursive = o->recursive;
-    uint8_t body[REQUEST_MAX];
-    size_t n = protobuf_c_message_get_packed_size(&m.base);
-    if (n > sizeof body)
-        return cli_usage(c, "the path is too long", "");
     struct feed *feed = a != NULL ? feed_start(&feeding) : NULL;
     if (feed == NULL)
         return EXIT_PROBLEM;
-    (void)protobuf_c_message_pack(&m.base, body);
-    r.method = REMOTE_METHOD("Watch");
-    r.body = (struct stockade_bytes){body, n};
-    r.on_message = on_message;
-    r.cookie = &v;
-    int rc = stockade_call(s, &r, NULL, &e);
+    int rc = remote_watch(s, REMOTE_METHOD("Watch"), &m.base, on_message, &v, &e);
     (void)feed_stop(feed);
     if (v.error.code != 0)
         return cli_fail(c, "", &v.error);

@@ -15,19 +15,6 @@
 
 enum { ANSWER_MAX = 1024 * 1024, SCOPES_MAX = 32, SCOPES_TEXT = 512 };
 
-static int
-fail(const struct acting *a, struct stockade_error *e)
-{
-    return cli_fail(a->c, a->name != NULL ? a->name : "", e);
-}
-
-static int
-no_memory(const struct acting *a)
-{
-    struct stockade_error e = {.code = STOCKADE_RESOURCE_EXHAUSTED, .text = "out of memory"};
-    return fail(a, &e);
-}
-
 static int64_t
 ms_of(const Google__Protobuf__Timestamp *t)
 {
@@ -93,7 +80,7 @@ create(const struct acting *a)
     char list[SCOPES_TEXT];
     struct arena *auto_arena arena = arena_new(ANSWER_MAX);
     if (arena == NULL)
-        return no_memory(a);
+        return actions_no_memory(a);
     (void)snprintf(list, sizeof list, "%s", a->o->scopes != NULL ? a->o->scopes : "");
     Stockade__V1__KeyServiceCreateRequest m = STOCKADE__V1__KEY_SERVICE_CREATE_REQUEST__INIT;
     m.tenant = a->o->tenant != NULL ? a->o->tenant : "";
@@ -105,11 +92,11 @@ create(const struct acting *a)
         m.form = STOCKADE__V1__KEY_FORM__KEY_FORM_E2B;
     if (remote_call(a->s, METHOD("Create"), &m.base,
                     &stockade__v1__key_service_create_response__descriptor, arena, &answer, &e) < 0)
-        return fail(a, &e);
+        return actions_fail(a, &e, NULL);
     const Stockade__V1__KeyServiceCreateResponse *made =
         (const Stockade__V1__KeyServiceCreateResponse *)answer;
     if (made->key == NULL)
-        return no_memory(a);
+        return actions_no_memory(a);
     if (a->o->json)
         return put_created(made);
     print_created(made);
@@ -123,11 +110,11 @@ revoke_key(const struct acting *a)
     struct arena *auto_arena arena = arena_new(ANSWER_MAX);
     Stockade__V1__KeyServiceRevokeRequest m = STOCKADE__V1__KEY_SERVICE_REVOKE_REQUEST__INIT;
     if (arena == NULL)
-        return no_memory(a);
+        return actions_no_memory(a);
     m.id = a->name;
     return remote_call(a->s, METHOD("Revoke"), &m.base,
                        &stockade__v1__key_service_revoke_response__descriptor, arena, NULL, &e) < 0
-               ? fail(a, &e)
+               ? actions_fail(a, &e, NULL)
                : EXIT_OK;
 }
 
@@ -169,12 +156,12 @@ list_page(const struct acting *a, struct listing *l)
     struct arena *auto_arena arena = arena_new(ANSWER_MAX);
     Stockade__V1__KeyServiceListRequest m = STOCKADE__V1__KEY_SERVICE_LIST_REQUEST__INIT;
     if (arena == NULL)
-        return no_memory(a);
+        return actions_no_memory(a);
     m.page_token = l->page;
     m.tenant = a->o->tenant != NULL ? a->o->tenant : "";
     if (remote_call(a->s, METHOD("List"), &m.base,
                     &stockade__v1__key_service_list_response__descriptor, arena, &answer, &e) < 0)
-        return fail(a, &e);
+        return actions_fail(a, &e, NULL);
     const Stockade__V1__KeyServiceListResponse *all =
         (const Stockade__V1__KeyServiceListResponse *)answer;
     for (size_t i = 0; i < all->n_keys && l->table != NULL; i++) {

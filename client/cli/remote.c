@@ -64,6 +64,21 @@ remote_call(struct stockade *s, const char *method, const ProtobufCMessage *requ
     return rc;
 }
 
+int
+remote_watch(struct stockade *s, const char *method, const ProtobufCMessage *request,
+             int (*on_message)(void *cookie, const void *bytes, size_t n), void *cookie,
+             struct stockade_error *e)
+{
+    struct stockade_request r = STOCKADE_REQUEST_INIT;
+    uint8_t *auto_free body = NULL;
+    if (pack(request, &body, &r.body, e) < 0)
+        return -ENOMEM;
+    r.method = method;
+    r.on_message = on_message;
+    r.cookie = cookie;
+    return stockade_call(s, &r, NULL, e);
+}
+
 // ---- a stream of bytes
 
 struct reading {

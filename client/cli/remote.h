@@ -19,6 +19,11 @@ int remote_call(struct stockade *s, const char *method, const ProtobufCMessage *
                 const ProtobufCMessageDescriptor *response, struct arena *a, ProtobufCMessage **out,
                 struct stockade_error *e);
 
+// A stream of messages: each goes to on_message (stockade_request of client/stockade.h).
+int remote_watch(struct stockade *s, const char *method, const ProtobufCMessage *request,
+                 int (*on_message)(void *cookie, const void *bytes, size_t n), void *cookie,
+                 struct stockade_error *e);
+
 // The contents of a file, or another stream of bytes: `data` is called for each piece, and ends the call if it does not
 // return 0 (then this returns 1).
 struct remote_sink {

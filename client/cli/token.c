@@ -63,6 +63,20 @@ take_text(const struct acting *a, char out[TOKEN_TEXT_MAX + 3], int *code)
     return true;
 }
 
+// The token that is meant; it lives as long as the arena. False: the failure was reported.
+static bool
+read_token(const struct acting *a, struct arena *arena, struct token *t, int *code)
+{
+    struct err e;
+    char text[TOKEN_TEXT_MAX + 3];
+    if (!take_text(a, text, code))
+        return false;
+    if (token_read(text, arena, t, &e) == 0)
+        return true;
+    *code = fail(a, &e);
+    return false;
+}
+
 static int
 put_token(const struct acting *a, const char *text)
 {
@@ -177,17 +191,13 @@ json_of_token(const struct token *t)
 static int
 inspect(const struct acting *a)
 {
-    struct err e;
     struct token t;
     int code = EXIT_OK;
-    char text[TOKEN_TEXT_MAX + 3];
     struct arena *auto_arena arena = arena_new(TOKEN_ARENA);
     if (arena == NULL)
         return no_memory(a);
-    if (!take_text(a, text, &code))
+    if (!read_token(a, arena, &t, &code))
         return code;
-    if (token_read(text, arena, &t, &e) < 0)
-        return fail(a, &e);
     return json_put(json_of_token(&t));
 }
 
@@ -229,14 +239,11 @@ verify(const struct acting *a)
     struct err e;
     struct token t;
     int code = EXIT_OK;
-    char text[TOKEN_TEXT_MAX + 3];
     struct arena *auto_arena arena = arena_new(ANSWER_MAX);
     if (arena == NULL)
         return no_memory(a);
-    if (!take_text(a, text, &code))
+    if (!read_token(a, arena, &t, &code))
         return code;
-    if (token_read(text, arena, &t, &e) < 0)
-        return fail(a, &e);
     const Stockade__V1__ListSigningKeysResponse *keys = ask_keys(a, arena, &code);
     if (keys == NULL)
         return code;

@@ -58,14 +58,6 @@ print_transaction(const struct stockade_transaction *t)
         (void)printf("conflict  %s\n", text_clean(t->conflicts[i].bytes, text, sizeof text));
 }
 
-static int
-fail(const struct acting *a, struct stockade_error *e)
-{
-    if (strcmp(e->subject, "id") == 0)
-        e->subject[0] = '\0'; // an argument, not an option
-    return cli_fail(a->c, a->name != NULL ? a->name : "", e);
-}
-
 // ---- the actions
 
 static int
@@ -74,7 +66,7 @@ begin(const struct acting *a)
     struct stockade_error e;
     const struct stockade_transaction *t = NULL;
     if (stockade_transaction_begin(a->s, a->sandbox, a->o->stop, a->o->ttl_ms, &t, &e) < 0)
-        return fail(a, &e);
+        return actions_fail(a, &e, "id");
     int code = a->o->json ? json_put(json_of_transaction(t)) : EXIT_OK;
     if (!a->o->json) {
         (void)puts(t->id);
@@ -90,7 +82,7 @@ show(const struct acting *a)
     struct stockade_error e;
     const struct stockade_transaction *t = NULL;
     if (stockade_transaction_get(a->s, a->name, &t, &e) < 0)
-        return fail(a, &e);
+        return actions_fail(a, &e, "id");
     int code = EXIT_OK;
     if (a->o->json)
         code = json_put(json_of_transaction(t));
@@ -119,8 +111,9 @@ commit(const struct acting *a)
 {
     struct stockade_error e;
     const struct stockade_transaction *t = NULL;
-    return stockade_transaction_commit(a->s, a->name, a->o->stop, &t, &e) < 0 ? fail(a, &e)
-                                                                              : ended(a, t);
+    return stockade_transaction_commit(a->s, a->name, a->o->stop, &t, &e) < 0
+               ? actions_fail(a, &e, "id")
+               : ended(a, t);
 }
 
 static int
@@ -128,7 +121,8 @@ discard(const struct acting *a)
 {
     struct stockade_error e;
     const struct stockade_transaction *t = NULL;
-    return stockade_transaction_discard(a->s, a->name, &t, &e) < 0 ? fail(a, &e) : ended(a, t);
+    return stockade_transaction_discard(a->s, a->name, &t, &e) < 0 ? actions_fail(a, &e, "id")
+                                                                   : ended(a, t);
 }
 
 static int
@@ -137,7 +131,7 @@ list_page(const struct acting *a, struct listing *l)
     struct stockade_error e;
     const struct stockade_transactions *all = NULL;
     if (stockade_transaction_list(a->s, a->sandbox, l->page, &all, &e) < 0)
-        return fail(a, &e);
+        return actions_fail(a, &e, "id");
     for (size_t i = 0; i < all->n && l->table != NULL; i++) {
         const struct stockade_transaction *t = &all->items[i];
         char age[16];

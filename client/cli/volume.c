@@ -40,18 +40,12 @@ print_volume(const struct stockade_volume *v)
 // ---- the actions
 
 static int
-fail(const struct acting *a, struct stockade_error *e)
-{
-    return cli_fail(a->c, a->name != NULL ? a->name : "", e);
-}
-
-static int
 create(const struct acting *a)
 {
     struct stockade_error e;
     const struct stockade_volume *v = NULL;
     if (stockade_volume_create(a->s, a->name, a->o->size, a->o->limits.inodes, &v, &e) < 0)
-        return fail(a, &e);
+        return actions_fail(a, &e, NULL);
     int code = a->o->json ? json_put(json_of_volume(v)) : EXIT_OK;
     stockade_free(v);
     return code;
@@ -63,7 +57,7 @@ show(const struct acting *a)
     struct stockade_error e;
     const struct stockade_volume *v = NULL;
     if (stockade_volume_get(a->s, a->name, &v, &e) < 0)
-        return fail(a, &e);
+        return actions_fail(a, &e, NULL);
     int code = EXIT_OK;
     if (a->o->json)
         code = json_put(json_of_volume(v));
@@ -77,7 +71,8 @@ static int
 remove_it(const struct acting *a)
 {
     struct stockade_error e;
-    return stockade_volume_delete(a->s, a->name, a->o->force, &e) < 0 ? fail(a, &e) : EXIT_OK;
+    return stockade_volume_delete(a->s, a->name, a->o->force, &e) < 0 ? actions_fail(a, &e, NULL)
+                                                                      : EXIT_OK;
 }
 
 static bool
@@ -99,7 +94,7 @@ list_page(const struct acting *a, struct listing *l)
     struct stockade_error e;
     const struct stockade_volumes *all = NULL;
     if (stockade_volume_list(a->s, l->page, &all, &e) < 0)
-        return fail(a, &e);
+        return actions_fail(a, &e, NULL);
     for (size_t i = 0; i < all->n && l->table != NULL; i++) {
         (void)json_array_append_new(l->array, json_of_volume(&all->items[i]));
         (void)add_row(l->table, &all->items[i]);

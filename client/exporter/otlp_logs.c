@@ -166,14 +166,10 @@ set_span(struct span *s, const struct trace *t, unsigned n, const char *name, ui
 {
     opentelemetry__proto__trace__v1__span__init(&s->m);
     trace_child(t, n, s->id);
-    union { // protobuf-c requires it to be writable, although packing only reads
-        const uint8_t *from;
-        uint8_t *to;
-    } trace = {t->trace_id}, parent = {n == 0 ? t->parent_id : t->span_id};
-    s->m.trace_id = (ProtobufCBinaryData){TRACE_ID, trace.to};
+    s->m.trace_id = wire_bytes(t->trace_id, TRACE_ID);
     s->m.span_id = (ProtobufCBinaryData){SPAN_ID, s->id};
     if (n > 0 || t->has_parent)
-        s->m.parent_span_id = (ProtobufCBinaryData){SPAN_ID, parent.to};
+        s->m.parent_span_id = wire_bytes(n == 0 ? t->parent_id : t->span_id, SPAN_ID);
     s->m.flags = RECORDED;
     s->m.name = name;
     s->m.kind = n == 0 ? OPENTELEMETRY__PROTO__TRACE__V1__SPAN__SPAN_KIND__SPAN_KIND_SERVER

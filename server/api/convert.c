@@ -197,3 +197,15 @@ convert_check_copy(bool copy, bool stop, struct err *e)
     err_detail(e, "FIELD_INVALID", "copy", "set either copy or stop");
     return r;
 }
+
+int
+convert_unpack(const ProtobufCMessageDescriptor *type, const void *bytes, size_t n, struct arena *a,
+               ProtobufCMessage **out, struct err *e)
+{
+    if (a == NULL)
+        return err_sys(e, ENOMEM, "read a response");
+    int r = wire_unpack(type, bytes, n, a, out, e);
+    if (r < 0)
+        e->code = ERR_INTERNAL;
+    return r;
+}

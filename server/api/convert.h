@@ -50,3 +50,7 @@ int convert_check_copy(bool copy, bool stop, struct err *e);
 
 // Fails a call because there is no memory for its response.
 void convert_no_memory(struct call *c);
+
+// Unpacks what a program inside a sandbox sent as a response. a may be NULL. INTERNAL: it is not valid.
+int convert_unpack(const ProtobufCMessageDescriptor *type, const void *bytes, size_t n,
+                   struct arena *a, ProtobufCMessage **out, struct err *e);

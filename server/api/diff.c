@@ -52,13 +52,9 @@ on_message(void *cookie, const void *bytes, size_t n, struct err *e)
     struct comparison *w = cookie;
     struct arena *auto_arena a = arena_new(ARENA_MAX);
     ProtobufCMessage *m = NULL;
-    if (a == NULL)
-        return err_sys(e, ENOMEM, "read a response");
-    int r = wire_unpack(w->response, bytes, n, a, &m, e);
-    if (r < 0) {
-        e->code = ERR_INTERNAL;
+    int r = convert_unpack(w->response, bytes, n, a, &m, e);
+    if (r < 0)
         return r;
-    }
     if (is_stream(w))
         return call_send(w->call, m);
     struct files_op *op = w->op;

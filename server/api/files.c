@@ -124,13 +124,9 @@ on_message(void *cookie, const void *bytes, size_t n, struct err *e)
     struct work *w = cookie;
     struct arena *auto_arena a = arena_new(ARENA_MAX);
     ProtobufCMessage *m = NULL;
-    if (a == NULL)
-        return err_sys(e, ENOMEM, "read a response");
-    int r = wire_unpack(w->response, bytes, n, a, &m, e);
-    if (r < 0) {
-        e->code = ERR_INTERNAL;
+    int r = convert_unpack(w->response, bytes, n, a, &m, e);
+    if (r < 0)
         return r;
-    }
     if (w->unsent_id && send_id(w) < 0)
         return -EAGAIN;
     if (w->stream)

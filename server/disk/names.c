@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "proto/state_folder.h"
 
 // Others can list it, because the broker compares the names with its own, and enter it by no other right: folders below it
 // have files of any owner, mode and content.
@@ -16,13 +17,9 @@ int
 names_folder(const char *state_dir, struct err *e)
 {
     struct stat st;
-    int auto_close state = open(state_dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (state < 0 || fstat(state, &st) < 0)
-        return err_sys(e, errno, "open state directory %s", state_dir);
-    if (st.st_uid != 0 || (st.st_mode & 022) != 0)
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "state directory %s: must belong to root and be writable by no one else",
-                       state_dir);
+    int auto_close state = state_folder_open(state_dir, e);
+    if (state < 0)
+        return state;
     if (mkdirat(state, "disks", 0700) < 0 && errno != EEXIST)
         return err_sys(e, errno, "create %s/disks", state_dir);
     int auto_close fd = openat(state, "disks", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

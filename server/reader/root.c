@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "proto/state_folder.h"
 #include "server/spawner/tree_mount.h"
 #include "skeleton.h"
 
@@ -64,14 +65,9 @@ spread_out(int folder)
 int
 root_folder(const char *state_dir, struct err *e)
 {
-    int auto_close state = open(state_dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    struct stat st;
-    if (state < 0 || fstat(state, &st) < 0)
-        return err_sys(e, errno, "open state directory %s", state_dir);
-    if (st.st_uid != 0 || (st.st_mode & 022) != 0)
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "state directory %s: must belong to root and be writable by no one else",
-                       state_dir);
+    int auto_close state = state_folder_open(state_dir, e);
+    if (state < 0)
+        return state;
     if (mkdirat(state, "templates", 0755) < 0 && errno != EEXIST)
         return err_sys(e, errno, "create %s/templates", state_dir);
     int fd = openat(state, "templates", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

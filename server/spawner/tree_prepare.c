@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "proto/state_folder.h"
 #include "feature.h"
 #include "io.h"
 #include "tree_internal.h"
@@ -49,21 +50,6 @@ struct host_mounts {
     int state;
     int cgroup;
 };
-
-// Must be owned by root and writable only by root, because skeletons of roots come from there.
-static int
-open_state(const struct spawn_config *c, struct err *e)
-{
-    int auto_close state = open(c->state_dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    struct stat st;
-    if (state < 0 || fstat(state, &st) < 0)
-        return err_sys(e, errno, "open state directory %s", c->state_dir);
-    if (st.st_uid != 0 || (st.st_mode & 022) != 0)
-        return err_set(e, ERR_FAILED_PRECONDITION,
-                       "state directory %s: must belong to root and be writable by no one else",
-                       c->state_dir);
-    return take_fd(&state);
-}
 
 // A user namespace with 65,536 ids, only for the probe. Its process ends at once; the descriptor keeps the namespace.
 static int
@@ -100,7 +86,7 @@ make_userns(uint32_t id_base, struct err *e)
 static int
 clone_host(const struct spawn_config *c, int cgroup, struct host_mounts *l, struct err *e)
 {
-    int auto_close state = open_state(c, e);
+    int auto_close state = state_folder_open(c->state_dir, e);
     if (state < 0)
         return state;
     if ((l->state = mount_clone(state, "", PLAIN, e)) < 0)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Optional, Union
 
 from stockade import methods
-from stockade.errors import BrokerUnreachable, Unavailable
 from stockade.limits import Seconds, lifetime_ms
 from stockade.requests import moment
 from stockade.v1 import approval_service_pb2
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from stockade.calls import Caller, Stream
+    from stockade.calls import Caller
 
 ApprovalState = Literal["pending", "approved", "denied", "expired", "cancelled", "unknown"]
 ApprovalReach = Literal["once", "session", "pattern", "unknown"]
@@ -210,24 +209,8 @@ async def watch(
     request = approval_service_pb2.ApprovalServiceWatchRequest(
         id=id_, tenant=tenant, after_revision=after_revision
     )
-    stream: Optional[Stream[approval_service_pb2.ApprovalServiceWatchResponse]] = None
-    seen, failures = -1, 0
-    while True:
-        try:
-            again = failures > 0
-            stream = await client._stream(methods.WATCH_APPROVALS, request, resume=again)
-            while (message := await stream._next()) is not None:
-                failures = 0
-                if message.approval.revision != seen:
-                    seen = request.after_revision = message.approval.revision
-                    yield approval_info(message.approval)
-        except Unavailable as e:
-            if isinstance(e, BrokerUnreachable) and seen < 0 and failures == 0:
-                raise
-        else:
-            return
-        finally:
-            if stream is not None:
-                stream.cancel()
-        failures += 1
-        await client._sleep(min(0.05 * 2.0 ** min(failures, 5), 1.0))
+    seen = -1
+    async for message in client._watch(methods.WATCH_APPROVALS, request):
+        if message.approval.revision != seen:
+            seen = request.after_revision = message.approval.revision
+            yield approval_info(message.approval)

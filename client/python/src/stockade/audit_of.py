@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Optional
 
 from stockade import methods
-from stockade.errors import BrokerUnreachable, Unavailable
 from stockade.requests import moment
 from stockade.v1 import audit_service_pb2
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     import datetime
     from collections.abc import AsyncIterator, Sequence
 
-    from stockade.calls import Caller, Stream
+    from stockade.calls import Caller
     from stockade.v1 import audit_pb2
 
 AuditKind = Literal["start", "stop", "call", "job", "change", "gap", "checkpoint", "unknown"]
@@ -99,23 +98,6 @@ async def watch(
     request = audit_service_pb2.AuditServiceWatchRequest(
         tenant=tenant, filter=wanted, after_sequence=after
     )
-    stream: Optional[Stream[audit_service_pb2.AuditServiceWatchResponse]] = None
-    seen, failures = False, 0
-    while True:
-        try:
-            again = failures > 0
-            stream = await client._stream(methods.WATCH_AUDIT, request, resume=again)
-            while (message := await stream._next()) is not None:
-                failures, seen = 0, True
-                request.after_sequence = message.record.sequence
-                yield audit_record(message.record)
-        except Unavailable as e:
-            if isinstance(e, BrokerUnreachable) and not seen and failures == 0:
-                raise
-        else:
-            return
-        finally:
-            if stream is not None:
-                stream.cancel()
-        failures += 1
-        await client._sleep(min(0.05 * 2.0 ** min(failures, 5), 1.0))
+    async for message in client._watch(methods.WATCH_AUDIT, request):
+        request.after_sequence = message.record.sequence
+        yield audit_record(message.record)

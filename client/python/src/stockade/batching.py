@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Optional, Union
 from stockade.batches import BatchResult, BatchSource, Jobs, run_batch_request
 from stockade.both import now
 from stockade.client import chosen
+from stockade.scoped import Scoped
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
     from stockade.client import Client
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from stockade.network import Network
 
 
-class Batch(Jobs):
+class Batch(Jobs, Scoped):
     """The results of many jobs, in the order in which the jobs end.
 
     Iterate over it. Leaving the ``with`` block, or ``close()``, cancels the jobs that are left.
@@ -39,15 +38,7 @@ class Batch(Jobs):
         if not self._over:
             self._close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def _exit(self, error: Optional[BaseException]) -> None:
         self.close()
 
 

@@ -16,7 +16,14 @@ from stockade import address as addresses
 from stockade import methods
 from stockade.approving import approval_metadata
 from stockade.attempts import Attempts
-from stockade.errors import ConnectionLost, ProtocolError, ResourceExhausted, StockadeError
+from stockade.errors import (
+    BrokerUnreachable,
+    ConnectionLost,
+    ProtocolError,
+    ResourceExhausted,
+    StockadeError,
+    Unavailable,
+)
 from stockade.limits import Seconds, seconds
 from stockade.methods import Method, Request, Response
 from stockade.v1 import system_service_pb2, telemetry_service_pb2
@@ -262,6 +269,30 @@ class Caller:
             if not page.next_page_token:
                 return
             request.page_token = page.next_page_token
+
+    async def _watch(self, method: Method[Any, Any], request: Any) -> AsyncIterator[Any]:
+        """Yield the messages of a stream, and go on after a restart of the broker.
+
+        The caller writes into ``request`` where it is to go on.
+        """
+        stream: Optional[Stream[Any]] = None
+        seen, failures = False, 0
+        while True:
+            try:
+                stream = await self._stream(method, request, resume=failures > 0)
+                while (message := await stream._next()) is not None:
+                    failures, seen = 0, True
+                    yield message
+            except Unavailable as e:
+                if isinstance(e, BrokerUnreachable) and not seen and failures == 0:
+                    raise
+            else:
+                return
+            finally:
+                if stream is not None:
+                    stream.cancel()
+            failures += 1
+            await self._sleep(min(0.05 * 2.0 ** min(failures, 5), 1.0))
 
     async def _usage(self, sandbox: str, tenant: str) -> AsyncIterator[telemetry_service_pb2.Usage]:
         request = telemetry_service_pb2.ListUsageRequest(sandbox_id=sandbox, tenant=tenant)

@@ -17,11 +17,11 @@ from stockade.calls import Caller, Stream
 from stockade.errors import Cancelled
 from stockade.link import Link
 from stockade.methods import Method, Request, Response
+from stockade.scoped import Scoped
 from stockade.v1 import system_service_pb2, telemetry_service_pb2, template_service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from stockade.tls import TLS
 
 
-class MessageStream(Stream[Response]):
+class MessageStream(Stream[Response], Scoped):
     """The messages of a streaming call, in order.
 
     Iterate over it. Use ``with``, or ``cancel()``, to cancel the call.
@@ -57,19 +57,11 @@ class MessageStream(Stream[Response]):
         """
         return now(self._get(until))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def _exit(self, error: Optional[BaseException]) -> None:
         self.cancel()
 
 
-class Client(Caller):
+class Client(Caller, Scoped):
     """A connection to a broker, which reconnects automatically.
 
     Thread-safe.
@@ -118,15 +110,7 @@ class Client(Caller):
         self._finalizer: Optional[weakref.finalize[..., Client]] = None
         _clients.add(self)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def _exit(self, error: Optional[BaseException]) -> None:
         self.close()
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from stockade.filing import (
     Watching,
     bounds,
 )
+from stockade.scoped import Scoped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from stockade.folders import LocalPath
 
 
-class Watch(Watching):
+class Watch(Watching, Scoped):
     """Changes of files, as an iterator. Close it, or use it in a ``with`` block."""
 
     def __iter__(self) -> Watch:
@@ -34,10 +35,7 @@ class Watch(Watching):
             raise StopIteration
         return event
 
-    def __enter__(self) -> Watch:
-        return self
-
-    def __exit__(self, *why: object) -> None:
+    def _exit(self, error: Optional[BaseException]) -> None:
         self.close()
 
 

@@ -11,19 +11,16 @@ from typing import TYPE_CHECKING, Optional
 
 from stockade.both import now
 from stockade.errors import Cancelled, StockadeError
+from stockade.scoped import Scoped
 from stockade.tunnel import CONNECTIONS_MAX, ForwardError, Tunnel
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
-    from typing_extensions import Self
-
     from stockade.calls import Caller
 
 _END_S = 5.0  # seconds for the threads of connections to end
 
 
-class Forward:
+class Forward(Scoped):
     """A port of this machine that ``Sandbox.forward`` forwards to a sandbox.
 
     Each connection to ``host`` and ``port`` is forwarded by threads of its own. Close it, or use it
@@ -70,15 +67,7 @@ class Forward:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, until - time.monotonic()))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def _exit(self, error: Optional[BaseException]) -> None:
         self.close()
 
     def _accept(self) -> None:

@@ -11,7 +11,7 @@ from stockade.boxes import one_shot
 from stockade.client import Client, chosen
 from stockade.events import KEEP_BYTES, Collector, LineCallback
 from stockade.process import Process
-from stockade.requests import Data, Feed, Stdin
+from stockade.requests import Data, Stdin
 from stockade.simulating import Simulate, set_simulate
 
 if TYPE_CHECKING:
@@ -120,15 +120,7 @@ def run(
     >>> run("echo", "hello").stdout                                                 # doctest: +SKIP
     'hello\n'
     """
-    feed = Feed(stdin)
-    command = requests.command(
-        args,
-        env=env,
-        cwd=cwd,
-        stdin=feed.inline,
-        stdin_open=feed.more is not None,
-        terminal=terminal,
-    )
+    feed, command = requests.fed_command(args, env=env, cwd=cwd, stdin=stdin, terminal=terminal)
     request = requests.run_request(
         command,
         template=template,

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Optional
 from stockade.both import now
 from stockade.errors import CallError, FailedPrecondition, NotFound
 from stockade.jobs import Job
+from stockade.scoped import Scoped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
     from typing import Any
-
-    from typing_extensions import Self
 
     from stockade.calls import Caller, Stream
     from stockade.events import Collector, Event
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from stockade.result import Result
 
 
-class Process(Job):
+class Process(Job, Scoped):
     """A process that runs in a sandbox.
 
     Iterate over it to read its output as it arrives (``Output``, ``Gap``); the iteration ends when
@@ -82,15 +80,7 @@ class Process(Job):
         """Change the size of its terminal. Raises ``FailedPrecondition`` if it has no terminal."""
         now(self._resize(rows, columns))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def _exit(self, error: Optional[BaseException]) -> None:
         now(self._abort())
 
     def _feed(self, feed: Feed) -> None:

@@ -491,6 +491,27 @@ def command(
     return message
 
 
+def fed_command(
+    args: tuple[str, ...],
+    *,
+    env: Optional[Mapping[str, str]],
+    cwd: Optional[str],
+    stdin: Optional[AsyncStdin],
+    terminal: Optional[tuple[int, int]],
+) -> tuple[Feed, process_service_pb2.Command]:
+    """Return what to execute, and what is to be fed to its stdin."""
+    feed = Feed(stdin)
+    what = command(
+        args,
+        env=env,
+        cwd=cwd,
+        stdin=feed.inline,
+        stdin_open=feed.more is not None,
+        terminal=terminal,
+    )
+    return feed, what
+
+
 def start_request(
     sandbox_id: str,
     what: process_service_pb2.Command,

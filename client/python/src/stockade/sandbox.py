@@ -27,13 +27,13 @@ from stockade.live import delete_checkpoint, list_checkpoints
 from stockade.process import Process
 from stockade.requests import (
     Data,
-    Feed,
     ProcessInfo,
     SandboxInfo,
     SnapshotInfo,
     Stdin,
     TemplateInfo,
 )
+from stockade.scoped import Scoped
 from stockade.simulating import Simulate, set_simulate
 from stockade.transaction import Transaction
 from stockade.tunnel import ForwardError, listen
@@ -42,9 +42,6 @@ from stockade.v1 import sandbox_service_pb2
 if TYPE_CHECKING:
     import builtins
     from collections.abc import Iterator, Mapping
-    from types import TracebackType
-
-    from typing_extensions import Self
 
     from stockade.changing import TransactionInfo, TransactionPolicy
     from stockade.code import CodeResult, Execution
@@ -55,7 +52,7 @@ if TYPE_CHECKING:
     from stockade.result import Result
 
 
-class Sandbox(Box):
+class Sandbox(Box, Scoped):
     r"""A sandbox that you keep. Used as a context manager, it is deleted at the end of the block.
 
     >>> with Sandbox.create(ttl=300) as sbx:                                    # doctest: +SKIP
@@ -147,15 +144,7 @@ class Sandbox(Box):
         """Delete a kept snapshot: its name or ``kept_id``. Raises ``NotFound``."""
         now(delete_kept_snapshot(chosen(client), name))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def _exit(self, error: Optional[BaseException]) -> None:
         try:
             self.delete()
         except CallError:
@@ -205,15 +194,7 @@ class Sandbox(Box):
         Raises ``NotFound`` if the sandbox does not exist any more, ``FailedPrecondition`` if it is
         paused.
         """
-        feed = Feed(stdin)
-        command = requests.command(
-            args,
-            env=env,
-            cwd=cwd,
-            stdin=feed.inline,
-            stdin_open=feed.more is not None,
-            terminal=terminal,
-        )
+        feed, command = requests.fed_command(args, env=env, cwd=cwd, stdin=stdin, terminal=terminal)
         request = requests.start_request(self.id, command, limits, timeout, foreground=True)
         request.transaction = policy_number(transaction)
         set_simulate(request, simulate)

@@ -8,11 +8,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Callable, Optional, Union
 
 from stockade.errors import Unavailable
+from stockade.scoped import Scoped
 from stockade.v1 import record_pb2, telemetry_service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -121,7 +121,7 @@ class Cursor:
         return delay
 
 
-class EventStream:
+class EventStream(Scoped):
     """Events as they happen: an iterator, and a context manager that ends the subscription.
 
     It continues when the connection breaks or the broker is restarted, without a timeout.
@@ -169,13 +169,5 @@ class EventStream:
         """End the subscription."""
         self._stream.cancel()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        value: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def _exit(self, error: Optional[BaseException]) -> None:
         self.close()

@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Any, Optional
 from stockade.both import each, now
 from stockade.changing import Changing
 from stockade.errors import CallError
+from stockade.scoped import Scoped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
-
-    from typing_extensions import Self
 
     from stockade.changing import TransactionInfo
     from stockade.filing import Change
     from stockade.sandbox import Sandbox
 
 
-class Transaction(Changing):
+class Transaction(Changing, Scoped):
     """Changes to the files of a sandbox that take effect together, or not at all.
 
     Used as a context manager, it is committed at the end of the block, and discarded if the block
@@ -31,15 +29,7 @@ class Transaction(Changing):
     ...     tx.sandbox.run("sh", "-c", "make install", check=True)
     """
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def _exit(self, error: Optional[BaseException]) -> None:
         if self.info.state != "open":
             return
         if error is None:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Optional, Union
 
 from stockade.aio.client import chosen
 from stockade.batches import BatchResult, BatchSource, Jobs, run_batch_request
+from stockade.scoped import AsyncScoped
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
     from stockade.aio.client import Client
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from stockade.network import Network
 
 
-class Batch(Jobs):
+class Batch(Jobs, AsyncScoped):
     """The results of many jobs: ``stockade.Batch``, with ``async for`` and ``async with``."""
 
     def __aiter__(self) -> Self:
@@ -35,15 +34,7 @@ class Batch(Jobs):
         if not self._over:
             self._close()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    async def _exit(self, error: Optional[BaseException]) -> None:
         await self.close()
 
 

@@ -20,12 +20,12 @@ from stockade.aio.telemetry import EventStream
 from stockade.calls import Caller, Stream
 from stockade.errors import Cancelled
 from stockade.methods import Method, Request, Response
+from stockade.scoped import AsyncScoped
 from stockade.stubs import Schema
 from stockade.v1 import system_service_pb2, telemetry_service_pb2, template_service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from stockade.tls import TLS
 
 
-class MessageStream(Stream[Response]):
+class MessageStream(Stream[Response], AsyncScoped):
     """The messages of a streaming call, in order: ``async for``.
 
     Use ``async with``, or ``cancel()``, to give it up. When it ended badly the iteration raises the
@@ -55,19 +55,11 @@ class MessageStream(Stream[Response]):
         """Return the next message. See ``stockade.MessageStream.get``."""
         return await self._get(until)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    async def _exit(self, error: Optional[BaseException]) -> None:
         self.cancel()
 
 
-class Client(Caller):
+class Client(Caller, AsyncScoped):
     """A connection to a broker for one event loop, made when needed and again when it was lost.
 
     The arguments are those of ``stockade.Client``.
@@ -101,15 +93,7 @@ class Client(Caller):
         self._finalizer: Optional[weakref.finalize[..., Client]] = None
         self._connecting: Optional[asyncio.Lock] = None
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    async def _exit(self, error: Optional[BaseException]) -> None:
         await self.close()
 
     async def close(self) -> None:

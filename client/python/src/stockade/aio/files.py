@@ -14,6 +14,7 @@ from stockade.filing import (
     Watching,
     bounds,
 )
+from stockade.scoped import AsyncScoped
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from stockade.folders import LocalPath
 
 
-class Watch(Watching):
+class Watch(Watching, AsyncScoped):
     """Changes of files, as an iterator. Close it, or use it in an ``async with`` block."""
 
     def __aiter__(self) -> Watch:
@@ -33,10 +34,7 @@ class Watch(Watching):
             raise StopAsyncIteration
         return event
 
-    async def __aenter__(self) -> Watch:
-        return self
-
-    async def __aexit__(self, *why: object) -> None:
+    async def _exit(self, error: Optional[BaseException]) -> None:
         self.close()
 
 

@@ -7,19 +7,19 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Optional
 
 from stockade.errors import StockadeError
+from stockade.scoped import AsyncScoped
 from stockade.tunnel import CONNECTIONS_MAX, PIECE_BYTES, ForwardError, Tunnel
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Coroutine
-    from types import TracebackType
 
     from typing_extensions import Self
 
     from stockade.calls import Caller
 
 
-class Forward:
+class Forward(AsyncScoped):
     """A port of this machine that ``Sandbox.forward`` forwards to a sandbox.
 
     Close it, or use it as a context manager: that ends every connection, too.
@@ -58,15 +58,7 @@ class Forward:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    async def _exit(self, error: Optional[BaseException]) -> None:
         await self.close()
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

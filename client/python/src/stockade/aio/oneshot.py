@@ -10,7 +10,7 @@ from stockade.aio.client import Client, chosen
 from stockade.aio.process import Process
 from stockade.boxes import one_shot
 from stockade.events import KEEP_BYTES, Collector, LineCallback
-from stockade.requests import AsyncStdin, Data, Feed
+from stockade.requests import AsyncStdin, Data
 from stockade.simulating import Simulate, set_simulate
 
 if TYPE_CHECKING:
@@ -97,15 +97,7 @@ async def run(
     >>> (await run("echo", "hello")).stdout                                         # doctest: +SKIP
     'hello\n'
     """
-    feed = Feed(stdin)
-    command = requests.command(
-        args,
-        env=env,
-        cwd=cwd,
-        stdin=feed.inline,
-        stdin_open=feed.more is not None,
-        terminal=terminal,
-    )
+    feed, command = requests.fed_command(args, env=env, cwd=cwd, stdin=stdin, terminal=terminal)
     request = requests.run_request(
         command,
         template=template,

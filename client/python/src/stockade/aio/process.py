@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Optional
 from stockade import requests
 from stockade.errors import CallError, FailedPrecondition, NotFound
 from stockade.jobs import Job
+from stockade.scoped import AsyncScoped
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from types import TracebackType
     from typing import Any
-
-    from typing_extensions import Self
 
     from stockade.calls import Caller, Stream
     from stockade.events import Collector, Event
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
     from stockade.result import Result
 
 
-class Process(Job):
+class Process(Job, AsyncScoped):
     """A process that runs in a sandbox: ``stockade.Process``, with ``await`` and ``async for``."""
 
     def __init__(
@@ -69,15 +67,7 @@ class Process(Job):
         """Change the size of its terminal. Raises ``FailedPrecondition`` if it has no terminal."""
         await self._resize(rows, columns)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    async def _exit(self, error: Optional[BaseException]) -> None:
         await self._abort()
 
     def _feed(self, feed: Feed) -> None:

@@ -28,12 +28,12 @@ from stockade.live import delete_checkpoint, list_checkpoints
 from stockade.requests import (
     AsyncStdin,
     Data,
-    Feed,
     ProcessInfo,
     SandboxInfo,
     SnapshotInfo,
     TemplateInfo,
 )
+from stockade.scoped import AsyncScoped
 from stockade.simulating import Simulate, set_simulate
 from stockade.tunnel import ForwardError, listen
 from stockade.v1 import sandbox_service_pb2
@@ -41,9 +41,6 @@ from stockade.v1 import sandbox_service_pb2
 if TYPE_CHECKING:
     import builtins
     from collections.abc import AsyncIterator, Mapping
-    from types import TracebackType
-
-    from typing_extensions import Self
 
     from stockade.changing import TransactionInfo, TransactionPolicy
     from stockade.code import CodeResult, Execution
@@ -54,7 +51,7 @@ if TYPE_CHECKING:
     from stockade.result import Result
 
 
-class Sandbox(Box):
+class Sandbox(Box, AsyncScoped):
     r"""A sandbox that you keep. Used as a context manager, it is deleted at the end of the block.
 
     >>> async with await Sandbox.create(ttl=300) as sbx:                        # doctest: +SKIP
@@ -146,15 +143,7 @@ class Sandbox(Box):
         """Delete a kept snapshot: its name or ``kept_id``. Raises ``NotFound``."""
         await delete_kept_snapshot(chosen(client), name)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    async def _exit(self, error: Optional[BaseException]) -> None:
         try:
             await self.delete()
         except CallError:
@@ -182,15 +171,7 @@ class Sandbox(Box):
         ``stdin``  may be an asynchronous iterable or stream as well; one that is not is read in the
                    event loop, so it should not have to wait
         """
-        feed = Feed(stdin)
-        command = requests.command(
-            args,
-            env=env,
-            cwd=cwd,
-            stdin=feed.inline,
-            stdin_open=feed.more is not None,
-            terminal=terminal,
-        )
+        feed, command = requests.fed_command(args, env=env, cwd=cwd, stdin=stdin, terminal=terminal)
         request = requests.start_request(self.id, command, limits, timeout, foreground=True)
         request.transaction = policy_number(transaction)
         set_simulate(request, simulate)

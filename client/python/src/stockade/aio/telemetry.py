@@ -7,11 +7,11 @@ import asyncio
 from typing import TYPE_CHECKING, Callable, Optional
 
 from stockade.errors import Unavailable
+from stockade.scoped import AsyncScoped
 from stockade.telemetry import Batches, Cursor, GapCallback
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     ]
 
 
-class EventStream:
+class EventStream(AsyncScoped):
     """Events as they happen: an asynchronous iterator, and a context that ends the subscription.
 
     It continues when the connection breaks or the broker is restarted, without a timeout.
@@ -70,13 +70,5 @@ class EventStream:
         """End the subscription."""
         self._stream.cancel()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: Optional[type[BaseException]],
-        value: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    async def _exit(self, error: Optional[BaseException]) -> None:
         self.close()

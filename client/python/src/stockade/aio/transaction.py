@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from stockade.changing import Changing
 from stockade.errors import CallError
+from stockade.scoped import AsyncScoped
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from types import TracebackType
-
-    from typing_extensions import Self
 
     from stockade.aio.sandbox import Sandbox
     from stockade.changing import TransactionInfo
     from stockade.filing import Change
 
 
-class Transaction(Changing):
+class Transaction(Changing, AsyncScoped):
     """Changes to the files of a sandbox that take effect together, or not at all.
 
     Used as a context manager, it is committed at the end of the block, and discarded if the block
@@ -30,15 +28,7 @@ class Transaction(Changing):
     ...     await tx.sandbox.run("sh", "-c", "make install", check=True)
     """
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    async def _exit(self, error: Optional[BaseException]) -> None:
         if self.info.state != "open":
             return
         if error is None:
