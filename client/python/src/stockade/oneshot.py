@@ -11,7 +11,6 @@ from stockade.boxes import one_shot
 from stockade.client import Client, chosen
 from stockade.events import KEEP_BYTES, Collector, LineCallback
 from stockade.process import Process
-from stockade.requests import Data, Stdin
 from stockade.simulating import Simulate, set_simulate
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
     from stockade.limits import Limits, Seconds, Size
     from stockade.network import Network
+    from stockade.requests import Data, Stdin
     from stockade.result import Result
 
 

@@ -25,14 +25,6 @@ from stockade.files import Files
 from stockade.forward import Forward
 from stockade.live import delete_checkpoint, list_checkpoints
 from stockade.process import Process
-from stockade.requests import (
-    Data,
-    ProcessInfo,
-    SandboxInfo,
-    SnapshotInfo,
-    Stdin,
-    TemplateInfo,
-)
 from stockade.scoped import Scoped
 from stockade.simulating import Simulate, set_simulate
 from stockade.transaction import Transaction
@@ -49,6 +41,14 @@ if TYPE_CHECKING:
     from stockade.limits import Limits, Seconds, Size
     from stockade.live import Checkpoint
     from stockade.network import Network
+    from stockade.requests import (
+        Data,
+        ProcessInfo,
+        SandboxInfo,
+        SnapshotInfo,
+        Stdin,
+        TemplateInfo,
+    )
     from stockade.result import Result
 
 

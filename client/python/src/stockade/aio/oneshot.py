@@ -10,7 +10,6 @@ from stockade.aio.client import Client, chosen
 from stockade.aio.process import Process
 from stockade.boxes import one_shot
 from stockade.events import KEEP_BYTES, Collector, LineCallback
-from stockade.requests import AsyncStdin, Data
 from stockade.simulating import Simulate, set_simulate
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from stockade.limits import Limits, Seconds, Size
     from stockade.network import Network
+    from stockade.requests import AsyncStdin, Data
     from stockade.result import Result
 
 

@@ -25,14 +25,6 @@ from stockade.code import (
 from stockade.errors import CallError
 from stockade.events import KEEP_BYTES, Collector, LineCallback
 from stockade.live import delete_checkpoint, list_checkpoints
-from stockade.requests import (
-    AsyncStdin,
-    Data,
-    ProcessInfo,
-    SandboxInfo,
-    SnapshotInfo,
-    TemplateInfo,
-)
 from stockade.scoped import AsyncScoped
 from stockade.simulating import Simulate, set_simulate
 from stockade.tunnel import ForwardError, listen
@@ -48,6 +40,14 @@ if TYPE_CHECKING:
     from stockade.limits import Limits, Seconds, Size
     from stockade.live import Checkpoint
     from stockade.network import Network
+    from stockade.requests import (
+        AsyncStdin,
+        Data,
+        ProcessInfo,
+        SandboxInfo,
+        SnapshotInfo,
+        TemplateInfo,
+    )
     from stockade.result import Result
 
 
