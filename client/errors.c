@@ -42,6 +42,8 @@ error_from_err(struct stockade_error *to, const struct err *from)
         put(to->subject, sizeof to->subject, from->subject);
         put(to->hint, sizeof to->hint, from->hint);
         put(to->text, sizeof to->text, from->text);
+        put(to->rule, sizeof to->rule, from->rule);
+        put(to->allowed, sizeof to->allowed, from->allowed);
     }
     return err_errno(from);
 }
@@ -50,14 +52,19 @@ static void
 error_info(struct stockade_error *to, const ProtobufCMessage *m)
 {
     const Stockade__V1__ErrorInfo *info = (const Stockade__V1__ErrorInfo *)m;
+    const struct {
+        const char *key;
+        char *to;
+        size_t n;
+    } facts[] = {{"hint", to->hint, sizeof to->hint},
+                 {"subject", to->subject, sizeof to->subject},
+                 {"rule", to->rule, sizeof to->rule},
+                 {"allowed", to->allowed, sizeof to->allowed}};
     put(to->reason, sizeof to->reason, info->reason);
-    for (size_t i = 0; i < info->n_metadata; i++) {
-        const char *key = info->metadata[i]->key, *value = info->metadata[i]->value;
-        if (strcmp(key, "hint") == 0)
-            put(to->hint, sizeof to->hint, value);
-        else if (strcmp(key, "subject") == 0)
-            put(to->subject, sizeof to->subject, value);
-    }
+    for (size_t i = 0; i < info->n_metadata; i++)
+        for (size_t k = 0; k < sizeof facts / sizeof facts[0]; k++)
+            if (strcmp(info->metadata[i]->key, facts[k].key) == 0)
+                put(facts[k].to, facts[k].n, info->metadata[i]->value);
 }
 
 static void

@@ -24,9 +24,9 @@
 // as long as one of their threads waits. After fork(2) only the parent may use the handle.
 //
 // Connection. The first call connects. When the connection was lost, the next call connects again. A call fails with
-// STOCKADE_UNAVAILABLE and the reason "CONNECTION_LOST" if its connection breaks: the broker may or may not have executed it,
-// and the library never sends it again. stockade_create() sends a random idempotency key. To repeat any other call that
-// changes something, set a key in struct stockade_call_options and repeat the call with the same key.
+// STOCKADE_UNAVAILABLE and the reason "CONNECTION_LOST" if its connection breaks: the broker may or may not have executed it, and
+// the library never sends it again. stockade_create() sends a random idempotency key. To repeat another call that changes something,
+// set a key in struct stockade_call_options and repeat it with the same key.
 //
 // Deadlines. A call fails with STOCKADE_DEADLINE_EXCEEDED at the deadline in its call options. The default is 60 s, or less if
 // the method has a shorter maximum (deadline_ms_max in the .proto files). Streams (run, start, attach, events, forward) have
@@ -91,7 +91,7 @@ enum stockade_code {
 // The longest retry_ms. A longer delay that a broker sends is shortened to this one.
 #define STOCKADE_RETRY_MS_MAX 3600000u
 
-// Why a call failed. Strings are terminated by NUL and contain no control characters.
+// Why a call failed. Strings are part of the structure (nothing to release), end with NUL and have no control characters.
 struct stockade_error {
     int code;          // enum stockade_code; a newer broker may send others
     int sys;           // errno on this side, or 0
@@ -100,6 +100,8 @@ struct stockade_error {
     char subject[256]; // the field, rule, limit or quota that refused the call; or ""
     char hint[512];    // how to fix the call or to request more; or ""
     char text[1024];   // what was attempted and what failed, outermost operation first
+    char rule[128];    // LAYER/ID of a policy, or the caveat, right, limit or quota, of a refusal
+    char allowed[512]; // which calls would be allowed; or ""
 };
 
 struct stockade_options {

@@ -149,8 +149,10 @@ err_detail(struct err *e, const char *reason, const char *subject, const char *h
 void
 err_rule(struct err *e, const char *rule, const char *allowed)
 {
-    copy_text(e->rule, sizeof e->rule, rule);
-    copy_text(e->allowed, sizeof e->allowed, allowed);
+    if (rule != NULL)
+        copy_text(e->rule, sizeof e->rule, rule);
+    if (allowed != NULL)
+        copy_text(e->allowed, sizeof e->allowed, allowed);
 }
 
 static void

@@ -65,7 +65,7 @@ int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 
 // Adds reason (UPPER_SNAKE_CASE), subject and hint to *e; NULL leaves one as it is.
 void err_detail(struct err *e, const char *reason, const char *subject, const char *hint);
 
-// Adds the rule that refused it and what would be allowed.
+// Adds the rule that refused it and what would be allowed; NULL leaves one as it is.
 void err_rule(struct err *e, const char *rule, const char *allowed);
 
 // The negative errno of *e: -sys, or one for the code.

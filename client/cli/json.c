@@ -263,6 +263,9 @@ json_of_error(const struct stockade_error *e)
     (void)json_object_set_new(o, "reason", text(e->reason));
     (void)json_object_set_new(o, "subject", text(e->subject));
     (void)json_object_set_new(o, "hint", text(e->hint));
+    (void)json_object_set_new(o, "rule", text(e->rule));
+    (void)json_object_set_new(o, "allowed", text(e->allowed));
+    (void)json_object_set_new(o, "retry_ms", e->retry_ms != 0 ? integer(e->retry_ms) : json_null());
     return o;
 }
 

@@ -220,6 +220,16 @@ put_option(const char *text, const char *field, const char *option, char *out, s
     return begins;
 }
 
+// A fact of a refusal, unless `known` says it already.
+static void
+put_fact(const char *name, const char *value, const char *known)
+{
+    char text[LINE_MAX_BYTES];
+    text_clean(value, text, sizeof text);
+    if (text[0] != '\0' && strstr(known, text) == NULL)
+        (void)fprintf(stderr, "  %s: %s\n", name, text);
+}
+
 static bool errors_as_json;
 
 void
@@ -251,6 +261,8 @@ cli_fail(const struct command *c, const char *what, const struct stockade_error 
     else if (option == NULL && subject[0] != '\0' && strstr(text, subject) == NULL &&
              (code == EXIT_REFUSED || e->code == STOCKADE_RESOURCE_EXHAUSTED))
         (void)fprintf(stderr, "  refused by: %s\n", subject);
+    put_fact("rule", e->rule, text);
+    put_fact("allowed", e->allowed, hint);
     if (hint[0] != '\0') // it knows better than the usual delay
         (void)fprintf(stderr, "  hint: %s\n", hint);
     else if (e->retry_ms >= STOCKADE_RETRY_MS_MAX)

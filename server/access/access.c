@@ -227,6 +227,7 @@ access_may_give(const struct principal *maker, uint32_t scopes, struct err *e)
     int r = err_set(e, ERR_PERMISSION_DENIED, "%s cannot give the right %s to others",
                     maker->tenant, scopes_first(kept));
     err_detail(e, "SCOPE_MISSING", "tenants.write", "operators make credentials with this right");
+    principal_explain(maker, "tenants.write", e);
     return r;
 }
 

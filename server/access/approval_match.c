@@ -59,10 +59,22 @@ matches_pattern(const struct approval *a, const Stockade__V1__Approval *m,
            caveats_match(m->grant->pattern, call->subject);
 }
 
+// Who may approve it, as what would be allowed.
 static int
-refuse(const struct approval *a, const char *reason, const char *hint, struct err *e)
+refuse(const Stockade__V1__Approval *m, const char *reason, const char *hint, struct err *e)
 {
-    err_detail(e, reason, a->id.id, hint);
+    char allowed[sizeof e->allowed];
+    int n = snprintf(allowed, sizeof allowed,
+                     "this call, when %u of these have approved it:", m->needed);
+    for (size_t i = 0; i < m->n_approvers && n < (int)sizeof allowed; i++)
+        n += snprintf(allowed + n, sizeof allowed - (size_t)n, "%s %s", i > 0 ? "," : "",
+                      m->approvers[i]);
+    if (m->n_approvers == 0)
+        (void)snprintf(allowed, sizeof allowed,
+                       "this call, when %u with the right approval.answer have approved it",
+                       m->needed);
+    err_detail(e, reason, m->id, hint);
+    err_rule(e, m->rule, allowed);
     return err_errno(e);
 }
 
@@ -74,17 +86,17 @@ approval_refuse(const struct approval *a, const Stockade__V1__Approval *m, struc
     case STOCKADE__V1__APPROVAL_STATE__APPROVAL_STATE_PENDING:
         (void)err_set(e, ERR_FAILED_PRECONDITION, "approval %s is pending: %.200s %.120s", a->id.id,
                       m->method, m->subject);
-        return refuse(a, "APPROVAL_PENDING", "repeat the call when it was approved", e);
+        return refuse(m, "APPROVAL_PENDING", "repeat the call when it was approved", e);
     case STOCKADE__V1__APPROVAL_STATE__APPROVAL_STATE_EXPIRED:
         (void)err_set(e, ERR_PERMISSION_DENIED, "nobody has answered approval %s in time",
                       a->id.id);
-        return refuse(a, "APPROVAL_EXPIRED", "repeat the call without its id to ask again", e);
+        return refuse(m, "APPROVAL_EXPIRED", "repeat the call without its id to ask again", e);
     case STOCKADE__V1__APPROVAL_STATE__APPROVAL_STATE_CANCELLED:
         (void)err_set(e, ERR_PERMISSION_DENIED, "approval %s was withdrawn", a->id.id);
-        return refuse(a, "APPROVAL_CANCELLED", "repeat the call without its id to ask again", e);
+        return refuse(m, "APPROVAL_CANCELLED", "repeat the call without its id to ask again", e);
     case STOCKADE__V1__APPROVAL_STATE__APPROVAL_STATE_APPROVED:
         (void)err_set(e, ERR_PERMISSION_DENIED, "approval %s is not valid any more", a->id.id);
-        return refuse(a, "APPROVAL_EXPIRED", "repeat the call without its id to ask again", e);
+        return refuse(m, "APPROVAL_EXPIRED", "repeat the call without its id to ask again", e);
     case STOCKADE__V1__APPROVAL_STATE__APPROVAL_STATE_UNSPECIFIED:
     case STOCKADE__V1__APPROVAL_STATE__APPROVAL_STATE_DENIED:
     case _STOCKADE__V1__APPROVAL_STATE_IS_INT_SIZE:
@@ -98,7 +110,7 @@ approval_refuse(const struct approval *a, const Stockade__V1__Approval *m, struc
         }
     (void)err_set(e, ERR_PERMISSION_DENIED, "approval %s was denied by %s%s%s", a->id.id, denier,
                   comment[0] != '\0' ? ": " : "", comment);
-    return refuse(a, "APPROVAL_DENIED", "the same call can ask again 10 minutes after that", e);
+    return refuse(m, "APPROVAL_DENIED", "the same call can ask again 10 minutes after that", e);
 }
 
 int
@@ -116,13 +128,13 @@ approval_permits(const struct approval *a, const Stockade__V1__Approval *m,
                       "approval %s is not for this call: its caller, its request or the approvers "
                       "that it needs are others",
                       a->id.id);
-        return refuse(a, "APPROVAL_MISMATCH", "repeat the call without its id to ask for it", e);
+        return refuse(m, "APPROVAL_MISMATCH", "repeat the call without its id to ask for it", e);
     }
     if (!approved)
         return approval_refuse(a, m, e);
     if (m->grant->reach <= STOCKADE__V1__APPROVAL_REACH__APPROVAL_REACH_ONCE && m->uses > 0) {
         (void)err_set(e, ERR_PERMISSION_DENIED, "approval %s was used already", a->id.id);
-        return refuse(a, "APPROVAL_USED", "repeat the call without its id to ask again", e);
+        return refuse(m, "APPROVAL_USED", "repeat the call without its id to ask again", e);
     }
     return a->valid_until_ms > now_ms ? 0 : approval_refuse(a, m, e);
 }

@@ -56,10 +56,14 @@ listed(const Stockade__V1__CaveatWords *w, char out[96])
 static int
 refuse(struct err *e, const char *kind, const char *what, const char *allowed)
 {
-    char hint[128];
+    char hint[192], rule[64], text[128];
     int r = err_set(e, ERR_PERMISSION_DENIED, "the token does not allow %s", what);
-    (void)snprintf(hint, sizeof hint, "it allows: %.100s", allowed);
+    (void)snprintf(hint, sizeof hint,
+                   "it allows: %.100s; for more, ask its maker for another token", allowed);
+    (void)snprintf(rule, sizeof rule, "token/%s", kind);
+    (void)snprintf(text, sizeof text, "%s: %.100s", kind, allowed);
     err_detail(e, "CAVEAT", kind, hint);
+    err_rule(e, rule, text);
     return r;
 }
 

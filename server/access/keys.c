@@ -259,6 +259,7 @@ check_wanted(const struct key_wanted *w, uint32_t *scopes, struct err *e)
     int r = err_set(e, ERR_PERMISSION_DENIED, "%s does not have the right %s itself",
                     w->maker->tenant, missing);
     err_detail(e, "SCOPE_MISSING", missing, "a key has at most the rights of its maker");
+    principal_explain(w->maker, missing, e);
     return r;
 }
 

@@ -90,6 +90,7 @@ deny(struct policy_decision *out, const struct policy_layer *l, const struct pol
         return;
     decided_by(out, POLICY_DENY, r != NULL ? r->name : l->m->name,
                r != NULL ? r->m->reason : l->m->reason);
+    out->of_request = strcmp(l->kind, "request") == 0;
     policy_allowed(l, r, out);
 }
 
@@ -305,10 +306,16 @@ policy_refuse(const struct policy_decision *d, const char *method, struct err *e
                     "the policy refuses %s%s%s%s%s", method, d->reason[0] != '\0' ? ": " : "",
                     d->reason, d->rule[0] != '\0' ? "; rule " : "", d->rule);
     char hint[sizeof e->hint];
-    (void)snprintf(hint, sizeof hint, "allowed: %s; for more, ask this host's administrator",
-                   d->allowed[0] != '\0' ? d->allowed : "nothing like it");
+    const char *allowed = d->allowed[0] != '\0' ? d->allowed : "no call like it";
+    if (d->of_request)
+        (void)snprintf(hint, sizeof hint, "change the policy that was sent with the call");
+    else if (d->rule[0] == '\0')
+        (void)snprintf(hint, sizeof hint, "make several smaller calls");
+    else
+        (void)snprintf(hint, sizeof hint, "for more, ask this host's administrator to change %s",
+                       d->rule);
     err_detail(e, rate ? "POLICY_RATE" : "POLICY_DENIED", d->field, hint);
-    err_rule(e, d->rule, d->allowed);
+    err_rule(e, d->rule, allowed);
     e->retry_ms = d->retry_ms > UINT32_MAX ? UINT32_MAX : (uint32_t)d->retry_ms;
     return r;
 }

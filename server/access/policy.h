@@ -145,6 +145,7 @@ struct policy_decision {
     char reason[256];
     char allowed[160]; // what would be allowed
     char field[64];    // the part of the call that it is about
+    bool of_request;   // the policy that the caller sent with the call denies it
     uint64_t retry_ms; // because of a rate: until the next call
     // ASK: all of them are needed.
     uint32_t asks_n;

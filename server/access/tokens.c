@@ -329,6 +329,7 @@ token_make(struct access *a, const struct principal *maker, const Stockade__V1__
                         maker->tenant, scopes_first(missing));
         err_detail(e, "SCOPE_MISSING", scopes_first(missing),
                    "a token has at most the rights of its maker");
+        principal_explain(maker, scopes_first(missing), e);
         return r;
     }
     int r = access_may_give(maker, scopes, e);
@@ -470,6 +471,7 @@ used_up(uint64_t most, struct err *e)
         err_set(e, ERR_PERMISSION_DENIED, "the token was used as often as it may be: %llu times",
                 (unsigned long long)most);
     err_detail(e, "CAVEAT", "uses", "ask its maker for another one");
+    err_rule(e, "token/uses", "nothing more with this token");
     return r;
 }
 

@@ -168,6 +168,9 @@ check_ttl(const struct server *s, uint64_t ttl_ms, struct err *e)
                       quantity_show("ttl_ms", most, bound, sizeof bound));
     err_detail(e, "LIMIT_ABOVE_MAXIMUM", NULL,
                "request less, or raise ttl.max in the broker's configuration and reload it");
+    char allowed[64];
+    (void)snprintf(allowed, sizeof allowed, "a ttl of up to %s", bound);
+    err_rule(e, "ttl.max", allowed);
     return r;
 }
 

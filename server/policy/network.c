@@ -498,21 +498,32 @@ network_is_within(const struct network *asked, const struct network *most)
     return within;
 }
 
+static int
+narrow_mode(const struct network *asked, const struct network *most, const char *name,
+            struct err *e)
+{
+    char field[FIELD_MAX];
+    if (width[asked->mode] <= width[most->mode])
+        return 0;
+    (void)snprintf(field, sizeof field, "%s.mode", name);
+    return too_wide(e, field, "%s requested, at most %s allowed", network_mode_name[asked->mode],
+                    network_mode_name[most->mode]);
+}
+
 int
 network_narrow(struct network *asked, const struct network *most, const char *name, struct err *e)
 {
-    int r = 0;
-    if (width[asked->mode] > width[most->mode]) {
-        char field[FIELD_MAX];
-        (void)snprintf(field, sizeof field, "%s.mode", name);
-        return too_wide(e, field, "%s requested, at most %s allowed",
-                        network_mode_name[asked->mode], network_mode_name[most->mode]);
-    }
+    char allowed[sizeof e->allowed];
+    int r = narrow_mode(asked, most, name, e);
     for (uint32_t i = 0; i < asked->rules_n && r == 0; i++)
         r = narrow_rule(&asked->rules[i], most, name, e);
     if (r == 0)
         r = narrow_inbound(asked, most, name, e);
     for (int i = 0; i < NETWORK_LIMITS && r == 0; i++)
         r = narrow_limit(&asked->limit[i], most->limit[i], name, -1, network_limit_name[i], e);
+    if (r < 0) {
+        network_text(most, allowed, sizeof allowed);
+        err_rule(e, "network_max", allowed);
+    }
     return r;
 }

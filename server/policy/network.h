@@ -3,6 +3,7 @@
 // template allows. Immutable once made, and reference-counted: all sandboxes of a template share its policy.
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "proto/err.h"
@@ -88,6 +89,9 @@ bool network_is_within(const struct network *asked, const struct network *most);
 
 // Whether anything outside of the sandbox can be reached: not with the modes none and off.
 bool network_leads_out(const struct network *n);
+
+// What it allows, in a line: "network allowlist; outbound example.com:443; inbound ports 80". Cut to n bytes.
+void network_text(const struct network *n, char *out, size_t size);
 
 // Whether `inbound` contains the port.
 bool network_lets_in(const struct network *n, uint16_t port);

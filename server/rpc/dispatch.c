@@ -147,8 +147,11 @@ missing_scope(const struct call *c, const char *scope, struct err *e)
                     scope);
     err_detail(e, "SCOPE_MISSING", scope,
                c->principal.proof > PROOF_PEER
-                   ? "use a credential with this right"
-                   : "call as root, or as the account that the broker runs as");
+                   ? "use a credential with this right; an operator makes one with 'stockade key "
+                     "create --scopes'"
+                   : "call as root, or as the account that the broker runs as, or with a "
+                     "credential that has this right");
+    principal_explain(&c->principal, scope, e);
     return r;
 }
 
@@ -249,6 +252,7 @@ check_whose(struct dispatch *d, struct call *c, struct err *e)
     int r =
         err_set(e, ERR_PERMISSION_DENIED, "%s may see only its own sandboxes", c->principal.tenant);
     err_detail(e, "TENANT", "tenant", "omit it, or call as root");
+    err_rule(e, "rights/tenants.read", "calls about its own sandboxes");
     return r;
 }
 

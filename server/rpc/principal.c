@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/err.h"
 #include "transport.h"
 
 #define BIT(scope) (UINT32_C(1) << (scope))
@@ -101,6 +102,25 @@ scopes_read(const char *names, uint32_t *out)
     }
     *out = set;
     return true;
+}
+
+void
+principal_explain(const struct principal *p, const char *scope, struct err *e)
+{
+    char rule[sizeof e->rule], have[PRINCIPAL_SCOPES_TEXT], allowed[sizeof e->allowed];
+    enum { BEFORE_MAX = 40 };
+    scopes_write(p->scopes, have);
+    const size_t room = sizeof allowed - BEFORE_MAX;
+    if (strlen(have) > room) {
+        size_t n = room - 4;
+        while (n > 0 && have[n] != ' ')
+            n--;
+        (void)snprintf(have + n, 5, " ...");
+    }
+    (void)snprintf(rule, sizeof rule, "rights/%s", scope);
+    (void)snprintf(allowed, sizeof allowed, "calls that need one of: %.*s", (int)room,
+                   have[0] != '\0' ? have : "(no right)");
+    err_rule(e, rule, allowed);
 }
 
 const char *

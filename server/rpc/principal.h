@@ -124,6 +124,9 @@ uint32_t scopes_of_operators(uint32_t set);
 // The names of a set, with spaces between them; and back. False: a name is unknown.
 void scopes_write(uint32_t set, char out[PRINCIPAL_SCOPES_TEXT]);
 bool scopes_read(const char *names, uint32_t *out);
+struct err;
+// Adds to a refusal for want of a scope: the rule "rights/SCOPE", and the scopes that the principal has as what would be allowed.
+void principal_explain(const struct principal *p, const char *scope, struct err *e);
 // The name of the scope with the lowest bit in the set; "": of none.
 const char *scopes_first(uint32_t set);
 

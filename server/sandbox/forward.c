@@ -203,7 +203,11 @@ check_port(const struct sandbox *s, uint16_t port, struct err *e)
     int r = err_set(e, ERR_PERMISSION_DENIED,
                     "the network policy of sandbox %s does not allow connections to port %u",
                     s->id.id, port);
+    char allowed[sizeof e->allowed] = "no port: the sandbox has no network";
+    if (s->net.in_force != NULL)
+        network_text(s->net.in_force, allowed, sizeof allowed);
     err_detail(e, "PORT_NOT_ALLOWED", "network.inbound", "add the port to network.inbound");
+    err_rule(e, "network.inbound", allowed);
     return r;
 }
 

@@ -64,6 +64,9 @@ limits_most(struct limits *out)
 
 #define RAISE "request less, or raise limits_max in the broker's configuration and "
 
+// A job has the limits of its sandbox.
+static const char of_job[] = "request less, or create the sandbox with more";
+
 // How to raise a limit that comes from the configuration.
 static const char *
 raise_it(int i, uint64_t value, const struct limits *held)
@@ -88,7 +91,11 @@ check_one(int i, uint64_t value, uint64_t most, const char *hint, struct err *e)
     int r = err_field(e, field, "%s requested, at most %s allowed",
                       quantity_write(value, limits_units(i), a),
                       quantity_write(most, limits_units(i), b));
+    char rule[80], allowed[96];
+    (void)snprintf(rule, sizeof rule, "%s.%s", hint == of_job ? "limits" : "limits_max", row->key);
+    (void)snprintf(allowed, sizeof allowed, "%s up to %s", row->key, b);
     err_detail(e, "LIMIT_ABOVE_MAXIMUM", NULL, hint);
+    err_rule(e, rule, allowed);
     return r;
 }
 
@@ -137,8 +144,7 @@ limits_resolve_job(const struct limits_of_box *box, const struct limits *asked, 
         if (stays)
             usual.v[i] = 0;
     }
-    return resolve(&usual, &most, asked, "request less, or create the sandbox with more", NULL, out,
-                   e);
+    return resolve(&usual, &most, asked, of_job, NULL, out, e);
 }
 
 void

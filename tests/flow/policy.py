@@ -98,7 +98,14 @@ def reload(b, text, word):
 
 def a_rule_refuses_and_says_what_is_allowed(b):
     refused(run(b, "git", "push", "x"), 77, "a person pushes", "base/no-push", "allowed: commands other than git push")
-    refused(run(b, "deploy"), 125, "is pending")
+    refused(run(b, "git", "push", "x"), 77, "hint: for more, ask this host's administrator to change base/no-push")
+    e = json.loads(stockade(b, "run", "-o", "json", "--", "git", "push", "x").stdout)["error"]
+    check((e["code"], e["reason"], e["rule"], e["subject"]) == ("PERMISSION_DENIED", "POLICY_DENIED", "base/no-push", "command.args")
+          and e["allowed"].startswith("commands other than git push") and e["hint"], e)
+    refused(run(b, "deploy"), 125, "is pending", "rule: base/", "allowed: this call, when 1 of these have approved it:")
+    token = allowed(stockade(b, "token", "mint", "--tenant", "slow", "--ttl", "1h", "--methods", "SystemService/*")).strip()
+    refused(run(b, "true", token=token), 77, "rule: token/methods", "allowed: methods: SystemService/*", "ask its maker")
+    refused(stockade(b, "admin", "backup", "x", token=key(b, "slow")), 77, "rule: rights/admin.write", "allowed: calls that need one of:")
     refused(stockade(b, "run", "--memory", "513M", "--", "true"), 77, "base/big", "memory up to 512M")
     refused(stockade(b, "run", "--template", "wide", "--allow", "192.0.2.7:443", "--", "true"), 77, "base/there")
     allowed(run(b, "true"))

@@ -46,13 +46,20 @@ static void
 script_error(struct peer *p, int fd)
 {
     Stockade__V1__ErrorInfo info = STOCKADE__V1__ERROR_INFO__INIT;
-    Stockade__V1__ErrorInfo__MetadataEntry hint = STOCKADE__V1__ERROR_INFO__METADATA_ENTRY__INIT;
-    Stockade__V1__ErrorInfo__MetadataEntry *entries[] = {&hint};
+    static const char *const facts[][2] = {{"hint", "ask\033[2J nicely"},
+                                           {"rule", "base/\tno-push"},
+                                           {"new", "unknown"},
+                                           {"allowed", "other\rcommands"}};
+    Stockade__V1__ErrorInfo__MetadataEntry entry[4], *entries[4];
     uint8_t packed[256], broken[] = {0x0a, 0xff, 0xff};
-    hint.key = "hint";
-    hint.value = "ask\033[2J nicely";
+    for (int i = 0; i < 4; i++) {
+        stockade__v1__error_info__metadata_entry__init(&entry[i]);
+        entry[i].key = facts[i][0];
+        entry[i].value = facts[i][1];
+        entries[i] = &entry[i];
+    }
     info.reason = "LIMIT_ABOVE_MAXIMUM";
-    info.n_metadata = 1;
+    info.n_metadata = 4;
     info.metadata = entries;
     static char no_slash[] = "no slash";
     static char retry_url[] = "type.googleapis.com/stockade.v1.RetryInfo";
@@ -91,6 +98,8 @@ texts_of_an_error_cannot_drive_a_terminal_and_broken_details_are_skipped(void **
     assert_string_equal(e.text, "too?]0;x? much");
     assert_string_equal(e.reason, "LIMIT_ABOVE_MAXIMUM");
     assert_string_equal(e.hint, "ask?[2J nicely");
+    assert_string_equal(e.rule, "base/?no-push");
+    assert_string_equal(e.allowed, "other?commands");
     assert_int_equal(e.retry_ms, 0);
 }
 

@@ -30,6 +30,9 @@ a_value_above_the_maximum_is_refused_and_names_both(void **state)
         assert_true(limits_resolve(&usual, &most, &most, &asked, &out, &e) < 0);
         assert_int_equal(e.code, ERR_INVALID_ARGUMENT);
         assert_string_equal(e.reason, "LIMIT_ABOVE_MAXIMUM");
+        assert_true(strncmp(e.rule, "limits_max.", 11) == 0);
+        assert_string_equal(e.rule + 11, limit_table[i].key);
+        assert_non_null(strstr(e.allowed, quantity_write(most.v[i], limits_units(i), value)));
         assert_non_null(strstr(e.subject, limit_table[i].name));
         assert_non_null(strstr(e.text, quantity_write(most.v[i], limits_units(i), value)));
         assert_non_null(strstr(

@@ -238,6 +238,10 @@ policies_wider_than_the_template_are_refused_with_the_field(void **state)
         assert_int_equal(e.code, ERR_FAILED_PRECONDITION);
         assert_string_equal(e.reason, "NETWORK_POLICY_TOO_WIDE");
         assert_string_equal(e.subject, wide[i].field);
+        assert_string_equal(e.rule, "network_max");
+        assert_string_equal(e.allowed,
+                            "network allowlist; outbound 10.0.0.0/8:80, *.example.com:443, "
+                            "0.0.0.0/0:99; nothing inbound");
     }
     // A wide prefix names no special address, so it does not permit one to a request.
     struct request q;

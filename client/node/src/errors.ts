@@ -105,6 +105,25 @@ export class StockadeError extends Error {
   get hint(): string | undefined {
     return this.info["hint"];
   }
+
+  /** What refused the call: LAYER/ID of a policy's rule, a caveat, right, limit or quota; or undefined. */
+  get rule(): string | undefined {
+    return this.info["rule"];
+  }
+
+  /** Which calls would be allowed instead, in words, or undefined. */
+  get allowed(): string | undefined {
+    return this.info["allowed"];
+  }
+
+  /** The error in a line: with its reason, and if it was refused the rule, what would be allowed, and how to ask. */
+  override toString(): string {
+    const facts = Object.entries({ rule: this.rule, allowed: this.allowed, hint: this.hint });
+    const known = facts.filter(([, value]) => value !== undefined && value !== "");
+    const said = known.map(([key, value]) => `${key}: ${value}`).join("; ");
+    const why = [this.reason, said].filter((part) => part !== "").join(", ");
+    return `${this.name}: ${this.message}${why === "" ? "" : ` [${why}]`}`;
+  }
 }
 
 /** CANCELLED: the caller cancelled the call, or the sandbox was deleted. */

@@ -68,7 +68,8 @@ test("the error of a denied call names rule, reason and what is allowed", { skip
   await assert.rejects(run(["git", "push"], { client }), (e: unknown) => {
     assert.ok(e instanceof errors.PermissionDeniedError, String(e));
     assert.match(e.message, /a person pushes/);
-    assert.match(String(e), /base\/push/);
+    assert.match(String(e), /rule: base\/push; allowed: commands other than git push.*hint: .*change base\/push/);
+    assert.equal(e.rule, "base/push");
     return true;
   });
 });

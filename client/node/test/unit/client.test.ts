@@ -145,6 +145,23 @@ test("an error carries its reason, rule, fields, quotas and delay", async () => 
   assert.equal(e.retryAfter, 1.5);
 });
 
+test("a refusal says the rule, what is allowed and how to ask", async () => {
+  const metadata = { rule: "base/no-push", allowed: "commands other than git", hint: "ask" };
+  const details = [anyPack(ErrorInfoSchema, create(ErrorInfoSchema, { reason: "POLICY_DENIED", metadata }))];
+  const peer = new Peer((r, c) => {
+    c.frame(r.id, { kind: FrameKind.END, status: { code: 7, message: "the policy refuses it", details } });
+  });
+  const e: unknown = await clientOf(peer).unary(infoMethod, {}).catch((x: unknown) => x);
+  assert.ok(e instanceof errors.PermissionDeniedError);
+  assert.deepEqual({ rule: e.rule, allowed: e.allowed, hint: e.hint }, metadata);
+  assert.equal(
+    String(e),
+    "PermissionDeniedError: the policy refuses it " +
+      "[POLICY_DENIED, rule: base/no-push; allowed: commands other than git; hint: ask]",
+  );
+  assert.equal(String(new errors.NotFoundError(5, "no")), "NotFoundError: no");
+});
+
 test("a retry delay of 49 days is shortened to an hour", async () => {
   const details = [anyPack(RetryInfoSchema, create(RetryInfoSchema, { retryDelayMs: 4294967295 }))];
   const peer = new Peer((r, c) => {

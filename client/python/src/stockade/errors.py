@@ -134,6 +134,24 @@ class CallError(StockadeError):
         """How to fix the request or to request more, or None."""
         return self.info.get("hint")
 
+    @property
+    def rule(self) -> Optional[str]:
+        """What refused the call: ``LAYER/ID`` of a policy's rule, a caveat, right, limit or quota.
+
+        None if nothing of these did.
+        """
+        return self.info.get("rule")
+
+    @property
+    def allowed(self) -> Optional[str]:
+        """Which calls would be allowed instead, in words, or None."""
+        return self.info.get("allowed")
+
+    def __repr__(self) -> str:
+        facts = {"reason": self.reason, **dict(sorted(self.info.items()))}
+        said = "".join(f", {key}={value!r}" for key, value in facts.items() if value)
+        return f"{type(self).__name__}({self.message!r}{said})"
+
     def __str__(self) -> str:
         parts = [f"{self.code.name}: {self.message}"]
         known = self.message

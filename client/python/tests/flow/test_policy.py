@@ -73,6 +73,10 @@ def test_the_error_of_a_denied_call_says_what_is_allowed(client: stockade.Client
     assert "a person pushes" in text
     assert "base/push" in text
     assert "commands other than git push" in text
+    assert denied.value.rule == "base/push"
+    assert (denied.value.allowed or "").startswith("commands other than git push")
+    assert "change base/push" in (denied.value.hint or "")
+    assert "rule='base/push'" in repr(denied.value)
 
 
 def test_the_policy_and_its_sets_are_shown(client: stockade.Client) -> None:

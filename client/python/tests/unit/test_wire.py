@@ -360,6 +360,23 @@ def test_a_status_becomes_the_exception_of_its_code_with_the_rule_that_said_no()
     )
 
 
+def test_a_refusal_says_the_rule_what_is_allowed_and_how_to_ask() -> None:
+    status = wire_pb2.Status(code=7, message="the policy refuses it")
+    facts = {"rule": "base/no-push", "allowed": "commands other than git", "hint": "ask"}
+    status.details.add().Pack(wire_pb2.ErrorInfo(reason="POLICY_DENIED", metadata=facts))
+    error = errors.from_status(status, PATH)
+    assert (error.rule, error.allowed, error.hint) == tuple(facts.values())
+    assert (errors.NotFound("x").rule, errors.NotFound("x").allowed) == (None, None)
+    assert str(error) == (
+        "PERMISSION_DENIED: the policy refuses it "
+        "[POLICY_DENIED, allowed=commands other than git, hint=ask, rule=base/no-push]"
+    )
+    assert repr(error) == (
+        "PermissionDenied('the policy refuses it', reason='POLICY_DENIED', "
+        "allowed='commands other than git', hint='ask', rule='base/no-push')"
+    )
+
+
 def test_a_retry_delay_of_49_days_is_shortened_to_an_hour() -> None:
     status = wire_pb2.Status(code=8, message="full")
     status.details.add().Pack(wire_pb2.RetryInfo(retry_delay_ms=4294967295))
