@@ -3,8 +3,12 @@
 
 import gzip
 import http.server
+import os
 import socket
+import subprocess
 import threading
+
+from slowness import Popen
 
 
 class Receiver:
@@ -83,3 +87,37 @@ class Receiver:
     def bodies(self, path=None):
         with self.lock:
             return [body for where, _, body in self.got if path in (None, where)]
+
+
+COLLECTOR = """
+receivers: {{otlp: {{protocols: {{http: {{endpoint: '127.0.0.1:{port}'}}}}}}}}
+exporters: {{otlp_http: {{endpoint: '{to}', sending_queue: {{enabled: false}}, retry_on_failure: {{enabled: false}}}}}}
+service:
+  telemetry: {{metrics: {{level: none}}, logs: {{level: warn}}}}
+  pipelines: {{{pipelines}}}
+"""
+
+
+class Collector(Receiver):
+    """OpenTelemetry's own, in front of a receiver (tests/compat/collector). It answers when the receiver has."""
+
+    def __init__(self, folder, program):
+        super().__init__()
+        self.folder, self.program = f"{folder}/collector", program
+        self.behind = Receiver().__enter__()
+        self.got = self.behind.got
+        os.makedirs(self.folder)
+        with socket.create_server(("127.0.0.1", 0)) as s:
+            self.port = s.getsockname()[1]
+        with open(f"{self.folder}/collector.yaml", "w", encoding="utf-8") as f:
+            pipelines = ", ".join(f"{what}: {{receivers: [otlp], exporters: [otlp_http]}}" for what in ("logs", "traces", "metrics"))
+            f.write(COLLECTOR.format(port=self.port, to=self.behind.url(), pipelines=pipelines))
+
+    def __enter__(self):
+        with open(f"{self.folder}/log", "ab") as log:
+            self.process = Popen([self.program, f"--config=file:{self.folder}/collector.yaml"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()

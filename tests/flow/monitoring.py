@@ -21,7 +21,7 @@ from api import connect
 from broker import Broker, skip
 from exporter_judges import messages, ocsf_judge
 from exporter_process import NOBODY, Exporter
-from exporter_receiver import Receiver
+from exporter_receiver import Collector, Receiver
 from runner import Skipped, check, run_cases, until
 from slowness import Popen, scaled
 
@@ -207,9 +207,15 @@ def restart_each(x, prometheus, receivers, load):
     jobs_run("nobody")
 
 
+def otlp_receiver(b):
+    """OpenTelemetry's collector stands before it, where there is one."""
+    program = os.environ.get("STOCKADE_COLLECTOR")
+    return Collector(b.folder, program) if program else Receiver()
+
+
 def what_arrives_is_what_the_broker_has_counted(b):
     c = connect(b)
-    with Receiver() as ocsf, Receiver() as otlp, Receiver() as ce, Everything(b, ocsf.url("/"), otlp.url(), ce.url("/")) as x:
+    with Receiver() as ocsf, otlp_receiver(b) as otlp, Receiver() as ce, Everything(b, ocsf.url("/"), otlp.url(), ce.url("/")) as x:
         prometheus = Prometheus(b.folder, x.port)
         prometheus.start()
         try:
