@@ -180,9 +180,13 @@ static __noinline int count_call(struct pt_regs *regs, long result, struct watch
     if (account->watch & WATCH_PROFILE)
         profile_call(bpf_get_current_task_btf(), account, call,
                      result == -EPERM || result == -EACCES);
-    if (account->watch & WATCH_TERMINAL)
+    if (account->watch & WATCH_TERMINAL) {
         look_at_terminal((__s32)argument(regs, call == __NR_sendfile ? 1 : 0), account->slot,
                          account->generation);
+        __u64 name = result < 0 ? 0 : named_address(regs, call);
+        if (name)
+            look_at_datagram(name, account->slot, account->generation);
+    }
     __u32 what = special_calls[bounded(call, WATCH_SYSCALLS - 1)];
     // Called here, because the stacks of all nested functions together have at most 512 bytes.
     if (what == MAP)

