@@ -7,9 +7,9 @@
 #include "yaml_tree.h"
 
 const struct detect_bounds detect_bounds_host = {
-    .rules = 1024, .steps = 8192, .table_bytes = 64 << 20};
+    .rules = 1024, .steps = 8192, .table_bytes = 64 << 20, .work = 20000000};
 const struct detect_bounds detect_bounds_tenant = {
-    .rules = 32, .steps = 1024, .table_bytes = 2 << 20};
+    .rules = 32, .steps = 1024, .table_bytes = 2 << 20, .work = 200000};
 
 static bool
 is_excepted(const struct detect_rule *r, const struct detect_event *ev)
@@ -97,6 +97,15 @@ uint32_t
 detect_count(const struct detect *d)
 {
     return d != NULL ? d->rules_n : 0;
+}
+
+size_t
+detect_bytes(const struct detect *d)
+{
+    size_t n = d != NULL ? arena_used(d->arena) : 0;
+    for (uint32_t i = 0; d != NULL && i < d->trees_n; i++)
+        n += yaml_tree_bytes(d->tree[i]);
+    return n;
 }
 
 uint32_t

@@ -83,6 +83,7 @@ struct detect_bounds {
     uint32_t rules;
     uint32_t steps;     // comparisons for one event, of all rules of its kind, in the worst case
     size_t table_bytes; // of all counts
+    uint64_t work;      // comparisons of all tests, for which the reader waits
 };
 extern const struct detect_bounds detect_bounds_host, detect_bounds_tenant;
 
@@ -116,6 +117,13 @@ typedef void detect_found_fn(void *cookie, const struct detect_finding *f);
 void detect_event(struct detect *d, const struct detect_event *ev, detect_found_fn *found,
                   void *cookie);
 
+// Compares events of a test with all rules, and calls `tried` before each. INVALID_ARGUMENT; RESOURCE_EXHAUSTED (RULE_TEST_WORK): more
+// work than the bounds allow.
+typedef void detect_tried_fn(void *cookie);
+int detect_try(struct detect *d, const struct detect_bounds *bounds,
+               Stockade__V1__DetectionEvent *const *events, size_t n, detect_tried_fn *tried,
+               detect_found_fn *found, void *cookie, struct err *e);
+
 struct detect_view {
     const Stockade__V1__DetectionRule *rule;
     const char *file;
@@ -143,6 +151,7 @@ void detect_digest(const struct detect *d, uint8_t out[DETECT_DIGEST]);
 
 // The rules in the order of the files. False: there is no such rule.
 bool detect_view(const struct detect *d, uint32_t i, struct detect_view *out);
+size_t detect_bytes(const struct detect *d);   // of memory. NULL: 0
 uint32_t detect_count(const struct detect *d); // NULL: 0
 // The last one with this id.
 int detect_find(const struct detect *d, const char *id); // -1: there is no such rule

@@ -11,10 +11,9 @@ struct yaml_node;
 
 enum {
     DETECT_KINDS = 128,
-    DETECT_BUCKETS = 10,          // parts of a window
-    DETECT_SLOTS = 512,           // of the index
-    DETECT_TESTS_WORK = 20000000, // comparisons of all tests, because the broker waits for them
-    DETECT_CLEAR_BYTES = 64,      // of a table that are cleared while one comparison is made
+    DETECT_BUCKETS = 10,     // parts of a window
+    DETECT_SLOTS = 512,      // of the index
+    DETECT_CLEAR_BYTES = 64, // of a table that are cleared while one comparison is made
 };
 
 // A list of plain texts, sorted by length and bytes.
@@ -159,7 +158,7 @@ void detect_table_clear(struct detect_rule *r);
 void detect_table_count(struct detect *d, struct detect_rule *r, uint32_t step,
                         const struct detect_event *ev, detect_found_fn *found, void *cookie);
 
-// detect_test.c: runs the tests of a rule, alone.
+// detect_test.c: runs the tests of a rule, alone. *work: comparisons that are left for tests.
 int detect_test_rule(const struct config_reader *file, struct detect *d, struct detect_rule *r,
                      struct yaml_node *node, uint64_t *work);
 

@@ -18,7 +18,7 @@ struct reading {
     struct yaml_node **node; // of each rule
     uint32_t steps[DETECT_KINDS];
     size_t table_bytes;
-    uint64_t work; // of all tests
+    uint64_t work; // that is left for all tests
     struct err *e;
 };
 
@@ -168,7 +168,7 @@ int
 detect_read(const struct detect_file *files, size_t n, const struct detect_bounds *bounds,
             const uint8_t seed[16], struct detect **out, struct err *e)
 {
-    struct reading r = {.d = make(bounds, seed), .bounds = bounds, .e = e};
+    struct reading r = {.d = make(bounds, seed), .bounds = bounds, .work = bounds->work, .e = e};
     int rc = 0;
     if (r.d != NULL)
         r.node = arena_alloc(r.d->arena, (bounds->rules + 1) * sizeof(void *));

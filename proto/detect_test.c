@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See detect.h: the tests of a rule, which sees their events alone.
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +10,8 @@
 #include "quantity.h"
 #include "yaml_tree.h"
 
-enum { FIRST_FIELD = 11, BEGIN_S = 1000000, VALUE_MAX = 2049 };
+enum { FIRST_FIELD = 11, BEGIN_S = 1000000, VALUE_MAX = 2049, TEXT_OF_STEP = 256 };
+static const uint64_t AFTER_MAX_MS = 24 * UINT64_C(3600000);
 
 struct run {
     const struct config_reader *file;
@@ -113,24 +115,63 @@ fill_destination(struct detect_event *ev, const char *destination)
 }
 
 static void
+make_event(const Stockade__V1__DetectionEvent *m, uint64_t now_ns, uint32_t number,
+           struct detect_event *ev)
+{
+    static _Thread_local char buffer[DETECT_TEXTS][VALUE_MAX];
+    *ev = (struct detect_event){.kind = (uint32_t)m->kind,
+                                .now_ns = now_ns,
+                                .job = m->job[0] != '\0' ? m->job : "job",
+                                .sandbox = m->sandbox[0] != '\0' ? m->sandbox : "sandbox"};
+    fill(m, number, buffer, ev);
+    if (ev->text[DETECT_DESTINATION] != NULL)
+        fill_destination(ev, ev->text[DETECT_DESTINATION]);
+    for (size_t i = 0; i < m->n_labels && i < DETECT_LABELS_MAX; i++) {
+        ev->label_key[i] = m->labels[i]->key;
+        ev->label_value[i] = m->labels[i]->value;
+        ev->labels_n++;
+    }
+}
+
+static void
 give(struct detect *d, struct detect_rule *rule, const Stockade__V1__DetectionEvent *m,
      uint64_t now_ns, uint32_t number, struct run *r)
 {
-    static _Thread_local char buffer[DETECT_TEXTS][VALUE_MAX];
-    struct detect_event ev = {.kind = (uint32_t)m->kind,
-                              .now_ns = now_ns,
-                              .job = m->job[0] != '\0' ? m->job : "job",
-                              .sandbox = m->sandbox[0] != '\0' ? m->sandbox : "sandbox"};
-    fill(m, number, buffer, &ev);
-    if (ev.text[DETECT_DESTINATION] != NULL)
-        fill_destination(&ev, ev.text[DETECT_DESTINATION]);
-    for (size_t i = 0; i < m->n_labels && i < DETECT_LABELS_MAX; i++) {
-        ev.label_key[i] = m->labels[i]->key;
-        ev.label_value[i] = m->labels[i]->value;
-        ev.labels_n++;
-    }
+    struct detect_event ev;
+    make_event(m, now_ns, number, &ev);
     r->event++;
     detect_compare(d, rule, &ev, on_found, r);
+}
+
+// ---- what it may take
+
+// Patterns are compared with each byte of a text.
+static uint64_t
+work_of(const Stockade__V1__DetectionEvent *m, uint32_t steps)
+{
+    const size_t n = strlen(m->arguments) + strlen(m->path) + strlen(m->executable);
+    return (steps + 1) * (1 + (uint64_t)n / TEXT_OF_STEP);
+}
+
+static bool
+spend(uint64_t *left, uint64_t work)
+{
+    const bool enough = work <= *left;
+    *left -= enough ? work : *left;
+    return enough;
+}
+
+static int
+fail_work(const struct config_reader *file, struct yaml_node *node)
+{
+    return config_fail(file, node, "the tests of all rules take too long: they need fewer events");
+}
+
+static bool
+read_after(const Stockade__V1__DetectionEvent *m, uint64_t *after_ms)
+{
+    return m->after[0] == '\0' ||
+           (quantity_read(m->after, quantity_time_ms, after_ms) == 0 && *after_ms <= AFTER_MAX_MS);
 }
 
 static int
@@ -139,14 +180,11 @@ run_event(struct detect *d, struct detect_rule *rule, const Stockade__V1__Detect
 {
     uint64_t after_ms = 0;
     const uint32_t times = m->times != 0 ? m->times : 1;
-    if (m->after[0] != '\0' && (quantity_read(m->after, quantity_time_ms, &after_ms) < 0 ||
-                                after_ms > 24 * UINT64_C(3600000)))
+    if (!read_after(m, &after_ms))
         return config_fail(r->file, detect_node(node, "after"),
                            "must be a time up to 24h, such as 500ms");
-    *work += (uint64_t)times * rule->steps;
-    if (*work > DETECT_TESTS_WORK)
-        return config_fail(r->file, node,
-                           "the tests of all rules take too long: they need fewer events");
+    if (!spend(work, times * work_of(m, rule->steps)))
+        return fail_work(r->file, node);
     for (uint32_t i = 1; i <= times && !r->failed; i++) {
         *now_ns += after_ms * 1000000;
         give(d, rule, m, *now_ns, i, r);
@@ -162,7 +200,8 @@ run_test(const struct config_reader *file, struct detect *d, struct detect_rule 
     struct yaml_node *it = detect_node(node, "events")->child;
     uint64_t now_ns = BEGIN_S * UINT64_C(1000000000);
     int rc = 0;
-    *work += 2 * rule->table.bytes / DETECT_CLEAR_BYTES;
+    if (!spend(work, 2 * rule->table.bytes / DETECT_CLEAR_BYTES))
+        return fail_work(file, node);
     detect_table_clear(rule);
     for (size_t i = 0; i < m->n_events && rc == 0 && !r.failed; i++, it = it->next)
         rc = run_event(d, rule, m->events[i], it, &now_ns, work, &r);
@@ -184,4 +223,36 @@ detect_test_rule(const struct config_reader *file, struct detect *d, struct dete
         rc = run_test(file, d, r, r->m->tests[i], it, work);
     r->looked_at = r->matched = r->excepted = r->findings = r->displaced = 0;
     return rc < 0 ? err_errno(file->e) : 0;
+}
+
+int
+detect_try(struct detect *d, const struct detect_bounds *bounds,
+           Stockade__V1__DetectionEvent *const *events, size_t n, detect_tried_fn *tried,
+           detect_found_fn *found, void *cookie, struct err *e)
+{
+    uint64_t now_ns = BEGIN_S * UINT64_C(1000000000), after_ms = 0, left = bounds->work;
+    struct detect_event ev;
+    for (size_t i = 0; i < n; i++) {
+        const Stockade__V1__DetectionEvent *m = events[i];
+        const uint32_t times = m->times != 0 ? m->times : 1;
+        const struct detect_kind *k =
+            (uint32_t)m->kind < DETECT_KINDS ? d->kind[(uint32_t)m->kind] : NULL;
+        after_ms = 0;
+        if (!read_after(m, &after_ms))
+            return err_field(e, "events",
+                             "event %zu: after must be a time up to 24h, such as 500ms", i + 1);
+        if (!spend(&left, times * work_of(m, k != NULL ? k->steps : 0))) {
+            (void)err_set(e, ERR_RESOURCE_EXHAUSTED,
+                          "comparing these events with all rules takes too long");
+            err_detail(e, "RULE_TEST_WORK", "events", "give fewer events, or fewer of each");
+            return -ENOSPC;
+        }
+        for (uint32_t t = 1; t <= times; t++) {
+            now_ns += after_ms * 1000000;
+            make_event(m, now_ns, t, &ev);
+            tried(cookie);
+            detect_event(d, &ev, found, cookie);
+        }
+    }
+    return 0;
 }

@@ -28,6 +28,12 @@ struct level {
     unsigned keys;   // so far
 };
 
+size_t
+yaml_tree_bytes(const struct yaml *y)
+{
+    return arena_used(y->arena);
+}
+
 void
 yaml_tree_free(struct yaml *y)
 {

@@ -31,3 +31,4 @@ struct yaml;
 int yaml_tree_read(const char *name, const void *bytes, size_t n, bool lines, struct yaml **out,
                    struct yaml_node **root, struct err *e);
 void yaml_tree_free(struct yaml *y);
+size_t yaml_tree_bytes(const struct yaml *y); // of memory

@@ -37,6 +37,7 @@
 #include "server/access/approval.h"
 #include "server/sandbox/alive.h"
 #include "server/anomaly/anomaly.h"
+#include "server/anomaly/tenant_rules.h"
 #include "server/audit/audit.h"
 #include "server/api/api.h"
 #include "server/api/convert.h"
@@ -107,12 +108,11 @@ struct broker {
 };
 
 static const struct call_method *const services[] = {
-    admin_methods,  encryption_methods, anomaly_methods,    approval_methods, audit_methods,
-    code_methods,   file_methods,       health_methods,     key_methods,      metrics_methods,
-    policy_methods, process_methods,    reflection_methods, sandbox_methods,  snapshot_methods,
-    system_methods, telemetry_methods,  template_methods,   token_methods,    transaction_methods,
-    volume_methods,
-};
+    admin_methods,       encryption_methods, anomaly_methods,    approval_methods, audit_methods,
+    code_methods,        file_methods,       health_methods,     key_methods,      metrics_methods,
+    policy_methods,      process_methods,    reflection_methods, rules_methods,    sandbox_methods,
+    snapshot_methods,    system_methods,     telemetry_methods,  template_methods, token_methods,
+    transaction_methods, volume_methods};
 
 // Resets what the process inherited: with SIGCHLD ignored, wait(2) does not work here and in the spawner; with another
 // umask, files could become unreadable; with an unlimited stack, which jobs inherit, the kernel uses the legacy memory
@@ -325,10 +325,9 @@ make_state(struct broker *b, struct err *e)
         r = access_new(b->s.state, &b->config->access, &b->s.access, e);
     if (r == 0)
         r = approvals_new(b->s.access, b->s.state, &b->loop, &b->s.approvals, e);
-    if (r == 0)
-        r = rpc_read_keys(b->s.state, &b->earlier, e);
-    if (r == 0)
-        r = state_start(b->s.state, &b->loop, e);
+    r = r == 0 ? rpc_read_keys(b->s.state, &b->earlier, e) : r;
+    r = r == 0 ? rules_of_tenants_new(b->s.state, &b->s.rules, e) : r;
+    r = r == 0 ? state_start(b->s.state, &b->loop, e) : r;
     return r == 0 ? vault_start(b->s.vault, e) : r;
 }
 
@@ -519,6 +518,7 @@ take_down(struct broker *b)
     jobs_free(s->jobs); // notifies observers
     stop_audit(b);
     anomaly_free(take_ptr(s->anomaly));
+    rules_of_tenants_free(take_ptr(s->rules));
     telemetry_free(take_ptr(s->telemetry));
     net_free(take_ptr(s->net));
     sandboxes_free(s->sandboxes);

@@ -139,12 +139,16 @@ const char audit_details[] =
     "Example: stockade audit verify --public-key /var/lib/stockade/audit/audit.pub /var/lib/stockade/audit";
 
 const char rules_details[] =
-    "Detection rules say which behaviour in sandboxes is suspicious; stockade-rules(5) describes them. These actions read "
-    "files, and each *.yaml of folders, as the broker reads them, and need no broker.\n\n"
-    "The actions: check FILE..., which also runs the tests in the files; test FILE..., which lists the tests, and with --kept "
+    "Detection rules say which behaviour in sandboxes is suspicious; stockade-rules(5) describes them. The host has its rules in "
+    "files; you may have rules of your own, which the broker keeps, for your own sandboxes.\n\n"
+    "These actions read files, and each *.yaml of folders, as the broker reads them, and need no broker: check FILE..., which "
+    "also runs the tests in the files; test FILE..., which lists the tests, and with --kept "
     "compares the events that the broker keeps with the rules and prints what they would have found, without a response; "
     "ls FILE...; show RULE FILE....\n\n"
-    "Example: stockade rules check /etc/stockade/rules.d; stockade rules test --kept my-rules.yaml";
+    "These act on your own rules in the broker: set FILE..., which creates or replaces a file of rules, and changes nothing if "
+    "it has an error; ls; show RULE; get NAME, which prints a file; rm NAME; enable RULE; disable RULE. A rule of the host "
+    "cannot be switched off so: its operator can, in the host's files.\n\n"
+    "Example: stockade rules check my-rules.yaml; stockade rules set my-rules.yaml; stockade rules disable my-rule";
 
 const char policy_details[] =
     "A policy says which calls are allowed, refused, limited, or wait for people: stockade-policy(5).\n\n"

@@ -85,7 +85,7 @@ struct options {
     bool check;                 // policy
     bool prove, once, syscalls, resume, stop, keep, copy, force, recursive, parents, no_clobber,
         no_cache;
-    bool patch, kept; // snapshot; rules
+    bool patch, kept, host; // snapshot; rules
     bool json, bill, interactive, terminal, no_stdin, detach, follow, all, no_trunc, quiet, rules,
         prometheus, openmetrics, help, version;
     const char *const *args; // operands, terminated by NULL

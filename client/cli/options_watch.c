@@ -35,6 +35,12 @@ const struct option_row anomalies_options[] = {
 const struct option_row rules_options[] = {
     {"kept", 0, OPTION_FLAG, AT(kept), NULL,
      "with test: compare the events that the broker keeps with the rules", NULL},
+    {"name", 0, OPTION_TEXT, AT(name), "NAME",
+     "with set: keep the file under this name (default: its own, without .yaml)", NULL},
+    {"host", 0, OPTION_FLAG, AT(host), NULL,
+     "with ls: also the rules of the host, with its tripwires", NULL},
+    {"tenant", 0, OPTION_TEXT, AT(tenant), "NAME",
+     "act on the rules of another caller, such as uid:1000 (root only)", NULL},
     {0},
 };
 

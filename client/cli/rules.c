@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rules: check, test and show files of detection rules, without the broker. check, test, ls, show.
+// rules: check, test and show files of detection rules, without the broker: check, test, ls, show. See rules_broker.c for the others.
 #include "rules.h"
 
 #include <inttypes.h>
@@ -160,30 +160,80 @@ test(const struct ruling *r, struct detect *d)
     return check(r, d);
 }
 
+// Which words an action takes: an id or a name, then files. Without files, ls and show ask the broker.
+static const struct act {
+    const char *name;
+    bool named; // its first word is a rule, or a file of the broker
+    int files_min, files_max;
+    bool remote; // if there are no files, or in any case
+    const char *needs;
+} acts[] = {
+    {"check", false, 1, -1, false, "FILE"}, {"test", false, 1, -1, false, "FILE"},
+    {"ls", false, 0, -1, true, ""},         {"show", true, 0, -1, true, "RULE"},
+    {"set", false, 1, -1, true, "FILE"},    {"get", true, 0, 0, true, "NAME"},
+    {"rm", true, 0, 0, true, "NAME"},       {"enable", true, 0, 0, true, "RULE"},
+    {"disable", true, 0, 0, true, "RULE"},
+};
+
+static const char hint[] =
+    "the actions are check FILE..., test FILE..., ls [FILE...], show RULE "
+    "[FILE...], set FILE..., get NAME, rm NAME, enable RULE and disable RULE";
+
+static int
+wrong_options(const struct ruling *r, bool remote)
+{
+    const struct options *o = r->o;
+    const bool sets = strcmp(r->action, "set") == 0;
+    if (o->kept && strcmp(r->action, "test") != 0)
+        return cli_usage(r->c, "only test takes --kept", "rules test --kept FILE");
+    if (o->name != NULL && (!sets || r->paths_n != 1))
+        return cli_usage(r->c, "--name needs the action set and one file", hint);
+    if (o->tenant != NULL && (!remote || sets))
+        return cli_usage(r->c, "--tenant needs rules that the broker keeps, and not the action set",
+                         hint);
+    if (o->host && (!remote || strcmp(r->action, "ls") != 0))
+        return cli_usage(r->c, "--host needs the action ls, without files", hint);
+    return EXIT_OK;
+}
+
+static int
+over_files(const struct ruling *r)
+{
+    int code = EXIT_OK;
+    struct detect *d = rules_read(r, &code);
+    if (d == NULL)
+        return code;
+    code = strcmp(r->action, "check") == 0  ? check(r, d)
+           : strcmp(r->action, "ls") == 0   ? list(r, d)
+           : strcmp(r->action, "show") == 0 ? show(r, d)
+                                            : test(r, d);
+    detect_free(d);
+    return code;
+}
+
 int
 cli_rules(const struct command *c, const struct options *o)
 {
     struct ruling r = {.c = c, .o = o, .action = o->args[0]};
-    const bool shows = strcmp(r.action, "show") == 0;
-    int code = EXIT_OK;
-    if (strcmp(r.action, "check") != 0 && strcmp(r.action, "test") != 0 &&
-        strcmp(r.action, "ls") != 0 && !shows)
-        return cli_usage(c, "there is no such action", "the actions are check, test, ls and show");
-    if (o->kept && strcmp(r.action, "test") != 0)
-        return cli_usage(c, "only test takes --kept", "rules test --kept FILE");
-    if (o->args_n < (shows ? 3 : 2))
-        return cli_usage(c, "a file is missing",
-                         shows ? "rules show RULE FILE..." : "rules check FILE...");
-    r.id = shows ? o->args[1] : NULL;
-    r.paths = o->args + (shows ? 2 : 1);
-    r.paths_n = o->args_n - (shows ? 2 : 1);
-    struct detect *d = rules_read(&r, &code);
-    if (d == NULL)
+    const struct act *a = NULL;
+    char why[64];
+    for (size_t i = 0; i < sizeof acts / sizeof acts[0]; i++)
+        if (strcmp(r.action, acts[i].name) == 0)
+            a = &acts[i];
+    if (a == NULL)
+        return cli_usage(c, "there is no such action", hint);
+    const int words = a->named ? 2 : 1; // the action with it
+    r.id = a->named && o->args_n > 1 ? o->args[1] : NULL;
+    r.paths = o->args + words;
+    r.paths_n = o->args_n - words;
+    (void)snprintf(why, sizeof why, "%s needs a %s", a->name, a->needs);
+    if (r.paths_n < a->files_min)
+        return cli_usage(c, why, hint);
+    if (a->files_max >= 0 && r.paths_n > a->files_max)
+        return cli_usage(c, "unexpected argument", hint);
+    const bool remote = a->remote && (r.paths_n == 0 || strcmp(a->name, "set") == 0);
+    const int code = wrong_options(&r, remote);
+    if (code != EXIT_OK)
         return code;
-    code = strcmp(r.action, "check") == 0 ? check(&r, d)
-           : strcmp(r.action, "ls") == 0  ? list(&r, d)
-           : shows                        ? show(&r, d)
-                                          : test(&r, d);
-    detect_free(d);
-    return code;
+    return remote ? rules_of_broker(&r) : over_files(&r);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of detection rules on the command line: read as the broker reads them, without it.
+// Detection rules on the command line: files, read as the broker reads them, without it; and the caller's own, which the broker keeps.
 #pragma once
 
 #include <jansson.h>
@@ -7,6 +7,7 @@
 
 #include "options.h"
 #include "proto/detect.h"
+#include "stockade/v1/rules_service.pb-c.h"
 
 struct ruling {
     const struct command *c;
@@ -22,6 +23,9 @@ struct detect *rules_read(const struct ruling *r, int *code);
 // Prints or returns what is known of a rule.
 json_t *rules_json(const struct detect_view *v);
 void rules_print(const struct detect_view *v);
+
+// Acts on the rules that the broker keeps for the caller: set, get, rm, enable, disable, ls, show. Returns the exit code.
+int rules_of_broker(const struct ruling *r);
 
 // Compares the events that the broker keeps with the rules, and prints each finding.
 int rules_over_kept(const struct ruling *r, struct detect *d);

@@ -230,6 +230,15 @@ offer_commands(const struct offers *o)
         offer(o, c->name, c->summary);
 }
 
+// The first operand.
+static void
+offer_actions(const struct offers *o, const struct line *l, const char *const (*actions)[2],
+              size_t n)
+{
+    for (size_t i = 0; l->operands == 0 && i < n; i++)
+        offer(o, actions[i][0], actions[i][1]);
+}
+
 static void
 offer_profiles(const struct offers *o, const struct line *l)
 {
@@ -244,8 +253,7 @@ offer_profiles(const struct offers *o, const struct line *l)
         ask_broker(o, offer_templates);
     else if (l->operands == 2)
         (void)fprintf(o->to, ":files\n");
-    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
-        offer(o, actions[i][0], actions[i][1]);
+    offer_actions(o, l, actions, sizeof actions / sizeof actions[0]);
 }
 
 static void
@@ -258,8 +266,7 @@ offer_snapshots(const struct offers *o, const struct line *l)
     };
     if (l->operands == 1)
         ask_broker(o, offer_sandboxes);
-    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
-        offer(o, actions[i][0], actions[i][1]);
+    offer_actions(o, l, actions, sizeof actions / sizeof actions[0]);
 }
 
 static void
@@ -272,8 +279,7 @@ offer_checkpoints(const struct offers *o, const struct line *l)
     };
     if (l->operands == 1)
         ask_broker(o, offer_sandboxes);
-    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
-        offer(o, actions[i][0], actions[i][1]);
+    offer_actions(o, l, actions, sizeof actions / sizeof actions[0]);
 }
 
 static void
@@ -289,8 +295,7 @@ offer_transactions(const struct offers *o, const struct line *l)
     };
     if (l->operands == 1)
         ask_broker(o, offer_sandboxes);
-    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
-        offer(o, actions[i][0], actions[i][1]);
+    offer_actions(o, l, actions, sizeof actions / sizeof actions[0]);
 }
 
 static void
@@ -310,8 +315,7 @@ offer_template_actions(const struct offers *o, const struct line *l)
         (void)fprintf(o->to, ":files\n");
     else if (l->operands == 1)
         ask_broker(o, offer_templates);
-    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
-        offer(o, actions[i][0], actions[i][1]);
+    offer_actions(o, l, actions, sizeof actions / sizeof actions[0]);
 }
 
 static void
@@ -382,8 +386,7 @@ offer_token(const struct offers *o, const struct line *l)
         {"keys", "list the public keys of the broker"},
         {"rotate", "sign with a new key"},
     };
-    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
-        offer(o, actions[i][0], actions[i][1]);
+    offer_actions(o, l, actions, sizeof actions / sizeof actions[0]);
 }
 
 static void
@@ -396,8 +399,7 @@ offer_approvals(const struct offers *o, const struct line *l)
     };
     if (l->operands == 1)
         ask_broker(o, offer_pending);
-    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
-        offer(o, actions[i][0], actions[i][1]);
+    offer_actions(o, l, actions, sizeof actions / sizeof actions[0]);
 }
 
 static void
@@ -413,8 +415,7 @@ offer_audit(const struct offers *o, const struct line *l)
     };
     if (l->operands > 0)
         (void)fputs(":files\n", o->to);
-    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
-        offer(o, actions[i][0], actions[i][1]);
+    offer_actions(o, l, actions, sizeof actions / sizeof actions[0]);
 }
 
 static void
@@ -423,13 +424,17 @@ offer_rules(const struct offers *o, const struct line *l)
     static const char *const actions[][2] = {
         {"check", "read files of rules and run their tests"},
         {"test", "list the tests, or compare kept events with the rules"},
-        {"ls", "list the rules of files"},
+        {"ls", "list your rules, or those of files"},
         {"show", "show one rule"},
+        {"set", "keep files of rules in the broker"},
+        {"get", "print a file of rules that the broker keeps"},
+        {"rm", "remove a file of rules from the broker"},
+        {"enable", "switch a rule on"},
+        {"disable", "switch a rule off"},
     };
     if (l->operands > 0)
         (void)fputs(":files\n", o->to);
-    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
-        offer(o, actions[i][0], actions[i][1]);
+    offer_actions(o, l, actions, sizeof actions / sizeof actions[0]);
 }
 
 static void
@@ -440,8 +445,7 @@ offer_keys(const struct offers *o, const struct line *l)
         {"ls", "list your keys"},
         {"revoke", "revoke a key for ever"},
     };
-    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
-        offer(o, actions[i][0], actions[i][1]);
+    offer_actions(o, l, actions, sizeof actions / sizeof actions[0]);
 }
 
 static void
@@ -458,8 +462,7 @@ offer_policy(const struct offers *o, const struct line *l)
         {"learn", "write a policy from what jobs did"},
     };
     static const char *const with_files[] = {"check", "test", "diff"};
-    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
-        offer(o, actions[i][0], actions[i][1]);
+    offer_actions(o, l, actions, sizeof actions / sizeof actions[0]);
     for (size_t i = 0; l->operands > 0 && i < sizeof with_files / sizeof with_files[0]; i++)
         if (strcmp(l->first, with_files[i]) == 0)
             (void)fputs(":files\n", o->to);
@@ -480,8 +483,7 @@ offer_volumes(const struct offers *o, const struct line *l)
     };
     if (l->operands == 1)
         ask_broker(o, offer_names);
-    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
-        offer(o, actions[i][0], actions[i][1]);
+    offer_actions(o, l, actions, sizeof actions / sizeof actions[0]);
 }
 
 static void
@@ -498,8 +500,7 @@ offer_files(const struct offers *o, const struct line *l)
         ask_broker(o, offer_sandboxes);
         ask_broker(o, offer_places);
     }
-    for (size_t i = 0; l->operands == 0 && i < sizeof actions / sizeof actions[0]; i++)
-        offer(o, actions[i][0], actions[i][1]);
+    offer_actions(o, l, actions, sizeof actions / sizeof actions[0]);
 }
 
 static void

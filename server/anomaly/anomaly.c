@@ -227,6 +227,8 @@ anomaly_give(struct anomaly_block *b, enum box_voice voice, uint32_t rule, struc
     if (voice != BOX_ANSWER)
         metrics_add_by(voice == BOX_REPORT ? METRIC_FINDINGS : METRIC_FINDINGS_WITHHELD, rule, 0,
                        1);
+    if (voice == BOX_REPORT && rule < ANOMALY_RULES)
+        anomaly_tripwire_tags(a, rule, &f);
     if (voice == BOX_REPORT) {
         findings_add(&a->findings, &f);
         const struct log_about about = {

@@ -60,8 +60,8 @@ void anomaly_end(struct anomaly *a);
 // The rules in force for a template, by its number in the configuration.
 const struct anomaly_config *anomaly_policy(const struct anomaly *a, uint32_t template);
 
-// Whether a user has written a rule with this name.
-bool anomaly_has_written(const struct anomaly *a, const char *rule);
+// Whether the host or the tenant (NULL: none) has written a rule with this name.
+bool anomaly_has_written(const struct anomaly *a, const char *tenant, const char *rule);
 
 // The profile of a template changed: its live sandboxes are updated (anomaly_watch), and the need for system calls.
 void anomaly_changed(struct anomaly *a, uint32_t template);

@@ -13,6 +13,13 @@
 struct Stockade__V1__Event;
 struct loop_timer;
 
+// Findings of rules that users have written, in this minute.
+struct written_burst {
+    uint64_t minute;
+    uint32_t n;
+    uint64_t had[1024 / 64]; // bits: rules that had one
+};
+
 // The data of one sandbox.
 struct anomaly_block {
     struct anomaly *all;
@@ -27,10 +34,8 @@ struct anomaly_block {
     char why[FINDING_TEXT_MAX + 64];
     bool throttled;
     bool throttling, pausing, denying; // a request to the spawner is pending
-    // Findings of rules that users have written, in this minute.
-    uint64_t minute;
-    uint32_t written_n;
-    uint64_t written[1024 / 64]; // bits: rules that had one
+    // Of rules of the host, and of the tenant, which hide nothing of each other.
+    struct written_burst written, own;
 };
 
 struct anomaly {
@@ -60,6 +65,9 @@ struct anomaly_block *anomaly_block_of(struct anomaly *a, struct sandbox *s);
 // the whole sandbox.
 void anomaly_give(struct anomaly_block *b, enum box_voice voice, uint32_t rule, struct finding *of,
                   struct job *j);
+
+// written.c: the tags of a tripwire, as the host has written them, or the usual ones.
+void anomaly_tripwire_tags(const struct anomaly *a, uint32_t rule, struct finding *f);
 
 // written.c: compares an event with the rules that users have written.
 void anomaly_written(void *anomaly, struct sandbox *s, const struct Stockade__V1__Event *m);

@@ -52,6 +52,7 @@ struct anomaly_rule_row {
     uint64_t threshold_min, threshold_max;
     uint64_t window_min_ms, window_max_ms;
     struct anomaly_policy usual;
+    const char *tags; // with spaces between them
 };
 extern const struct anomaly_rule_row anomaly_rule_table[ANOMALY_RULES];
 

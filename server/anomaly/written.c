@@ -11,7 +11,10 @@
 #include "server/base/metrics.h"
 #include "server/sandbox/job.h"
 #include "server/sandbox/sandbox.h"
+#include "server/base/server.h"
+#include "server/rpc/tenants.h"
 #include "stockade/v1/telemetry_service.pb-c.h"
+#include "tenant_rules.h"
 
 // Findings of a sandbox per minute, and the first of each rule.
 enum { WRITTEN_BURST = 64 };
@@ -20,6 +23,7 @@ struct writing {
     struct anomaly *all;
     struct sandbox *sandbox;
     const Stockade__V1__Event *event;
+    bool of_tenant; // its rules are compared
 };
 
 static struct job *
@@ -36,20 +40,17 @@ job_of_event(struct sandbox *s, const Stockade__V1__Event *m)
 
 // Many findings of one rule must not suppress those of another one.
 static bool
-is_within_burst(struct anomaly_block *b, uint32_t rule, uint64_t now_ns)
+is_within_burst(struct written_burst *b, uint32_t rule, uint64_t now_ns)
 {
     const uint64_t minute = now_ns / 60000000000ULL;
-    uint64_t *word = &b->written[rule / 64 % (sizeof b->written / sizeof b->written[0])];
-    if (minute != b->minute) {
-        b->minute = minute;
-        b->written_n = 0;
-        memset(b->written, 0, sizeof b->written);
-    }
+    uint64_t *word = &b->had[rule / 64 % (sizeof b->had / sizeof b->had[0])];
+    if (minute != b->minute)
+        *b = (struct written_burst){.minute = minute};
     const bool first = (*word >> rule % 64 & 1) == 0;
-    if (!first && b->written_n >= WRITTEN_BURST)
+    if (!first && b->n >= WRITTEN_BURST)
         return false;
     *word |= UINT64_C(1) << rule % 64;
-    b->written_n++;
+    b->n++;
     return true;
 }
 
@@ -62,34 +63,80 @@ response_of(const struct detect_finding *f)
                                                                  : (enum response)response;
 }
 
+// A finding about the event's sandbox, and job. NULL b: out of memory.
+static void
+give(const struct writing *w, struct anomaly_block *b, enum box_voice voice, struct finding *out)
+{
+    struct anomaly *a = w->all;
+    out->tenant_rule = w->of_tenant;
+    a->sandbox = w->sandbox;
+    a->event_ns = 0;
+    a->pid = w->event->pid;
+    (void)snprintf(a->comm, sizeof a->comm, "%s", w->event->comm);
+    a->writing = true;
+    anomaly_give(b, voice, ANOMALY_RULES, out, job_of_event(w->sandbox, w->event));
+    a->writing = false;
+}
+
 static void
 on_found(void *cookie, const struct detect_finding *f)
 {
     const struct writing *w = cookie;
-    struct anomaly *a = w->all;
-    const Stockade__V1__Event *m = w->event;
     struct finding out = {.severity = (enum severity)f->rule->severity,
                           .response = response_of(f),
                           .score = (double)f->score,
                           .threshold = (double)f->threshold};
     if (f->why == DETECT_REPEATED && out.response < RESPONSE_THROTTLE)
         return;
-    struct anomaly_block *b = anomaly_block_of(a, w->sandbox);
+    struct anomaly_block *b = anomaly_block_of(w->all, w->sandbox);
     if (b == NULL)
         return;
     enum box_voice voice = BOX_ANSWER;
     if (f->why != DETECT_REPEATED)
-        voice =
-            is_within_burst(b, f->index, (uint64_t)now_ns(CLOCK_BOOTTIME)) ? BOX_REPORT : BOX_COUNT;
+        voice = is_within_burst(w->of_tenant ? &b->own : &b->written, f->index,
+                                (uint64_t)now_ns(CLOCK_BOOTTIME))
+                    ? BOX_REPORT
+                    : BOX_COUNT;
     (void)snprintf(out.rule, sizeof out.rule, "%s", f->rule->id);
     (void)snprintf(out.text, sizeof out.text, "%s", f->text);
-    a->sandbox = w->sandbox;
-    a->event_ns = 0;
-    a->pid = m->pid;
-    (void)snprintf(a->comm, sizeof a->comm, "%s", m->comm);
-    a->writing = true;
-    anomaly_give(b, voice, ANOMALY_RULES, &out, job_of_event(w->sandbox, m));
-    a->writing = false;
+    finding_tags(&out, f->rule->n_tags, (const char *const *)f->rule->tags);
+    give(w, b, voice, &out);
+}
+
+static void
+compare(const struct writing *w, struct detect *d, const struct detect_event *ev)
+{
+    const struct detect_totals before = detect_totals(d);
+    detect_event(d, ev, on_found, (void *)(uintptr_t)w);
+    const struct detect_totals after = detect_totals(d);
+    metrics_add(METRIC_RULE_COMPARISONS, after.compared - before.compared);
+    metrics_add(METRIC_RULE_COUNTS_DISPLACED, after.displaced - before.displaced);
+}
+
+// The rules of the tenant have a share of the time.
+static void
+compare_own(const struct writing *w, struct tenant_rules *t, const struct detect_event *ev)
+{
+    struct finding out = {.severity = SEVERITY_WARNING,
+                          .response = RESPONSE_ALERT,
+                          .score = RULE_SECOND_NS / 1000.0,
+                          .threshold = RULE_SECOND_NS / 1000.0};
+    bool report = false;
+    if (tenant_rules_may_compare(t, ev->now_ns, &report)) {
+        compare(w, t->rules, ev);
+        t->spent_ns += (uint64_t)now_ns(CLOCK_BOOTTIME) - ev->now_ns;
+        return;
+    }
+    metrics_add(METRIC_RULE_EVENTS_SKIPPED, 1);
+    struct anomaly_block *b = report ? anomaly_block_of(w->all, w->sandbox) : NULL;
+    if (b == NULL)
+        return;
+    (void)snprintf(out.rule, sizeof out.rule, "%s", RULE_OVER_BUDGET);
+    (void)snprintf(out.text, sizeof out.text,
+                   "comparing events with the tenant's rules took more than %d ms in a second; the "
+                   "other events of that second were not compared",
+                   RULE_SECOND_NS / 1000000);
+    give(w, b, BOX_REPORT, &out);
 }
 
 void
@@ -98,9 +145,14 @@ anomaly_written(void *anomaly, struct sandbox *s, const struct Stockade__V1__Eve
     struct anomaly *a = anomaly;
     struct detect *d = a->settings->rules;
     struct detect_event ev;
-    if (a->writing || s->tenant == NULL || !detect_wants(d, (uint32_t)m->kind))
+    if (a->writing || s->tenant == NULL)
         return;
-    struct writing w = {a, s, m};
+    const bool host = detect_wants(d, (uint32_t)m->kind);
+    struct tenant_rules *own = tenant_rules_find(a->srv->rules, s->tenant->name);
+    if (own != NULL && !detect_wants(own->rules, (uint32_t)m->kind))
+        own = NULL;
+    if (!host && own == NULL)
+        return;
     // This is called while a tripwire's finding is published, too: its subject stays.
     struct sandbox *const sandbox = a->sandbox;
     const uint64_t event_ns = a->event_ns;
@@ -108,19 +160,43 @@ anomaly_written(void *anomaly, struct sandbox *s, const struct Stockade__V1__Eve
     char comm[sizeof a->comm];
     memcpy(comm, a->comm, sizeof comm);
     detect_fill(m, (uint64_t)now_ns(CLOCK_BOOTTIME), &ev);
-    const struct detect_totals before = detect_totals(d);
-    detect_event(d, &ev, on_found, &w);
-    const struct detect_totals after = detect_totals(d);
-    metrics_add(METRIC_RULE_COMPARISONS, after.compared - before.compared);
-    metrics_add(METRIC_RULE_COUNTS_DISPLACED, after.displaced - before.displaced);
+    if (host)
+        compare(&(struct writing){a, s, m, false}, d, &ev);
+    if (host && own != NULL)
+        ev.now_ns = (uint64_t)now_ns(CLOCK_BOOTTIME); // the host's rules took their time
+    if (own != NULL)
+        compare_own(&(struct writing){a, s, m, true}, own, &ev);
     a->sandbox = sandbox;
     a->event_ns = event_ns;
     a->pid = pid;
     memcpy(a->comm, comm, sizeof comm);
 }
 
-bool
-anomaly_has_written(const struct anomaly *a, const char *rule)
+// ---- for others
+
+void
+anomaly_tripwire_tags(const struct anomaly *a, uint32_t rule, struct finding *f)
 {
-    return detect_find(a->settings->rules, rule) >= 0;
+    const struct anomaly_rule_row *row = &anomaly_rule_table[rule];
+    const int i = detect_find(a->settings->rules, row->name);
+    struct detect_view v;
+    if (i >= 0 && detect_view(a->settings->rules, (uint32_t)i, &v) && v.rule->n_tags > 0) {
+        finding_tags(f, v.rule->n_tags, (const char *const *)v.rule->tags);
+        return;
+    }
+    const char *tags[FINDING_TAGS_MAX];
+    char text[FINDING_TAGS], *rest = NULL;
+    size_t n = 0;
+    (void)snprintf(text, sizeof text, "%s", row->tags);
+    for (char *t = strtok_r(text, " ", &rest); t != NULL && n < FINDING_TAGS_MAX;
+         t = strtok_r(NULL, " ", &rest))
+        tags[n++] = t;
+    finding_tags(f, n, tags);
+}
+
+bool
+anomaly_has_written(const struct anomaly *a, const char *tenant, const char *rule)
+{
+    return detect_find(a->settings->rules, rule) >= 0 || strcmp(rule, RULE_OVER_BUDGET) == 0 ||
+           tenant_rules_have(a->srv->rules, tenant, rule);
 }

@@ -96,6 +96,11 @@ make_finding(struct arena *a, const struct finding *f)
     m->pid = f->pid;
     m->comm = f->comm;
     m->sandbox_name = f->sandbox_name;
+    m->tenant_rule = f->tenant_rule;
+    m->tags = arena_alloc(a, FINDING_TAGS_MAX * sizeof(void *));
+    if (m->tags == NULL)
+        return NULL;
+    m->n_tags = finding_tag_list(f, m->tags);
     return make_labels(a, f, m) ? m : NULL;
 }
 
@@ -180,10 +185,10 @@ on_cancel(void *cookie, enum call_cancel why)
 
 // An unknown rule has no findings, which looks as if nothing had happened.
 static int
-check_rule(const struct anomaly *a, const char *name, struct err *e)
+check_rule(const struct anomaly *a, const char *tenant, const char *name, struct err *e)
 {
     char names[sizeof e->text - 128] = "";
-    if (name[0] == '\0' || anomaly_rule_find(name) >= 0 || anomaly_has_written(a, name))
+    if (name[0] == '\0' || anomaly_rule_find(name) >= 0 || anomaly_has_written(a, tenant, name))
         return 0;
     for (size_t i = 0, at = 0; i < ANOMALY_RULES; i++)
         at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i == 0 ? "" : ", ",
@@ -196,7 +201,7 @@ list_findings(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__ListFindingsRequest *m = (const Stockade__V1__ListFindingsRequest *)req;
     struct err e;
-    if (check_rule(s->anomaly, m->rule, &e) < 0) {
+    if (check_rule(s->anomaly, call_whose(c), m->rule, &e) < 0) {
         call_fail(c, &e);
         return;
     }

@@ -25,6 +25,7 @@ extern const struct call_method file_methods[];
 extern const struct call_method policy_methods[];
 extern const struct call_method process_methods[];
 extern const struct call_method reflection_methods[];
+extern const struct call_method rules_methods[];
 extern const struct call_method sandbox_methods[];
 extern const struct call_method snapshot_methods[];
 extern const struct call_method template_methods[];

@@ -357,6 +357,8 @@
             "Events compared with a detection rule that users have written.")                      \
     COUNTER(RULE_COUNTS_DISPLACED, NUMBER, NONE, NONE, "stockade_rule_counts_displaced_total",     \
             "Counts of such rules that were given up for others while they mattered.")             \
+    COUNTER(RULE_EVENTS_SKIPPED, NUMBER, NONE, NONE, "stockade_rule_events_skipped_total",         \
+            "Events not compared with the rules of their tenant, which took too long.")            \
     COUNTER(RESPONSES, NUMBER, RESPONSE, NONE, "stockade_finding_responses_total",                 \
             "Responses to findings that were begun: throttle, pause, kill.")                       \
     COUNTER(RESPONSES_FAILED, NUMBER, RESPONSE, NONE, "stockade_finding_response_failures_total",  \

@@ -29,6 +29,7 @@ struct pool;
 struct relay_link;
 struct relay_report;
 struct rpc;
+struct rules_of_tenants;
 struct sandboxes;
 struct spawn;
 struct sleepers;
@@ -69,6 +70,7 @@ struct server {
     struct vault *vault;               // data keys of tenants; NULL in tests: nothing is encrypted
     struct audit *audit;               // the log of decisions; NULL: disabled, or in tests
     struct access *access;             // credentials
+    struct rules_of_tenants *rules;    // detection rules of tenants; NULL in tests
     struct approvals *approvals;       // calls that need the agreement of others
     struct store *store;               // states of files that last; NULL: it cannot keep any
     struct sleepers *sleepers;         // sandboxes that are asleep; NULL in tests

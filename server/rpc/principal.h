@@ -51,6 +51,8 @@ enum scope {
     SCOPE_SYSTEM_READ,
     SCOPE_TELEMETRY_READ,
     SCOPE_ANOMALY_READ,
+    SCOPE_RULE_READ,
+    SCOPE_RULE_WRITE,
     SCOPE_KEY_READ,
     SCOPE_KEY_WRITE, // makes and revokes credentials
     SCOPE_AUDIT_READ,

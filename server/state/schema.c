@@ -55,6 +55,10 @@ static const char *const steps[] = {
     " stream INTEGER NOT NULL, ended INTEGER NOT NULL DEFAULT 0, code INTEGER NOT NULL DEFAULT 0,"
     " expires_ms INTEGER NOT NULL DEFAULT 0, answer BLOB) STRICT, WITHOUT ROWID;"
     "CREATE INDEX idempotency_expires ON idempotency (expires_ms) WHERE ended = 1;",
+    // 6: detection rules of tenants, each file as a packed stockade.v1.RuleFile.
+    "CREATE TABLE rule_file (tenant TEXT NOT NULL, name TEXT NOT NULL,"
+    " message BLOB NOT NULL,"
+    " PRIMARY KEY (tenant, name)) STRICT, WITHOUT ROWID;",
 };
 enum { VERSION = sizeof steps / sizeof steps[0] };
 

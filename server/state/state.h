@@ -42,6 +42,7 @@ enum state_query {
     STATE_ENCRYPTION,
     STATE_DATA_KEYS,
     STATE_CALLS,
+    STATE_RULE_FILES,
     STATE_QUERIES_N,
 };
 enum state_change {
@@ -65,6 +66,8 @@ enum state_change {
     STATE_CALL_FORGET,
     STATE_CALLS_LOST,
     STATE_CALLS_EXPIRE,
+    STATE_RULE_FILE_PUT,
+    STATE_RULE_FILE_FORGET,
     STATE_CHANGES_N,
 };
 

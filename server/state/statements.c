@@ -32,6 +32,8 @@ const struct state_statement state_queries[STATE_QUERIES_N] = {
                      " FROM idempotency WHERE ended = 0 OR expires_ms > 1000 * unixepoch()"
                      " ORDER BY ended DESC, expires_ms",
                      8},
+    // tenant, message
+    [STATE_RULE_FILES] = {"SELECT tenant, message FROM rule_file ORDER BY tenant, name", 2},
 };
 
 const struct state_statement state_changes[STATE_CHANGES_N] = {
@@ -101,4 +103,10 @@ const struct state_statement state_changes[STATE_CHANGES_N] = {
     [STATE_CALLS_EXPIRE] = {"DELETE FROM idempotency WHERE id IN (SELECT id FROM idempotency"
                             " WHERE ended = 1 AND expires_ms <= ?1 LIMIT 4096)",
                             1},
+    // tenant, name, message
+    [STATE_RULE_FILE_PUT] = {"INSERT INTO rule_file (tenant, name, message) VALUES (?1, ?2, ?3)"
+                             " ON CONFLICT (tenant, name) DO UPDATE SET message = excluded.message",
+                             3},
+    // tenant, name
+    [STATE_RULE_FILE_FORGET] = {"DELETE FROM rule_file WHERE tenant = ?1 AND name = ?2", 2},
 };

@@ -47,3 +47,27 @@ finding_response_find(const char *name)
 {
     return find(responses, RESPONSES, name);
 }
+
+void
+finding_tags(struct finding *f, size_t n, const char *const *tags)
+{
+    size_t at = 0;
+    f->tags_n = 0;
+    for (size_t i = 0; i < n && i < FINDING_TAGS_MAX; i++) {
+        const size_t bytes = strlen(tags[i]) + 1;
+        if (at + bytes > sizeof f->tags)
+            return;
+        memcpy(f->tags + at, tags[i], bytes);
+        at += bytes;
+        f->tags_n++;
+    }
+}
+
+uint32_t
+finding_tag_list(const struct finding *f, const char *out[FINDING_TAGS_MAX])
+{
+    const char *at = f->tags;
+    for (uint32_t i = 0; i < f->tags_n; i++, at += strlen(at) + 1)
+        out[i] = at;
+    return f->tags_n;
+}

@@ -3,6 +3,8 @@
 // adds it to the record of its job.
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "server/base/idtable.h"
@@ -24,7 +26,7 @@ enum response {
     RESPONSE_DENY_NETWORK, // beside the others, not stronger than they are
 };
 
-enum { FINDING_TEXT_MAX = 256, FINDING_RULE = 48, FINDING_LABELS = 512 };
+enum { FINDING_TEXT_MAX = 256, FINDING_RULE = 48, FINDING_LABELS = 512, FINDING_TAGS = 320 };
 
 struct finding {
     uint64_t sequence; // increases, from 1; 0: withheld, because there were too many in this minute
@@ -45,7 +47,17 @@ struct finding {
     char comm[64];               // UTF-8
     char labels[FINDING_LABELS]; // "KEY\0VALUE\0", as many as fit
     uint32_t labels_n;
+    char tags[FINDING_TAGS]; // "T1059\0...", as many as fit
+    uint32_t tags_n;
+    bool tenant_rule; // the tenant wrote the rule
 };
+
+// Sets the tags, as many as fit.
+void finding_tags(struct finding *f, size_t n, const char *const *tags);
+
+// Writes pointers to the tags. Returns their number.
+enum { FINDING_TAGS_MAX = 16 };
+uint32_t finding_tag_list(const struct finding *f, const char *out[FINDING_TAGS_MAX]);
 
 // "warning", "throttle"; NULL: no such number.
 const char *finding_severity_name(uint32_t severity);

@@ -69,6 +69,7 @@ telemetry_finding(struct telemetry *t, const struct finding *f, struct sandbox *
         return;
     Stockade__V1__Event m;
     Stockade__V1__Finding d = STOCKADE__V1__FINDING__INIT;
+    const char *tags[FINDING_TAGS_MAX];
     telemetry_fill(&m, s, j, KIND(FINDING), (Stockade__V1__Severity)f->severity);
     m.pid = d.pid = f->pid;
     m.comm = d.comm = f->comm;
@@ -79,6 +80,9 @@ telemetry_finding(struct telemetry *t, const struct finding *f, struct sandbox *
     d.threshold = f->threshold;
     d.response = finding_response_name(f->response);
     d.sequence = f->sequence;
+    d.n_tags = finding_tag_list(f, tags);
+    d.tags = tags;
+    d.tenant_rule = f->tenant_rule;
     d.instance = events_instance(t->events);
     m.detail_case = DETAIL(FINDING);
     m.finding = &d;

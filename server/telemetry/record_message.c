@@ -142,6 +142,20 @@ add_executions(Stockade__V1__Record *m, const struct record *r, struct arena *a,
 }
 
 static bool
+add_tags(Stockade__V1__Finding *to, const struct finding *from, struct arena *a)
+{
+    const char *tags[FINDING_TAGS_MAX];
+    const uint32_t n = finding_tag_list(from, tags);
+    to->tags = arena_alloc(a, (n + 1) * sizeof(void *));
+    for (uint32_t i = 0; to->tags != NULL && i < n; i++) {
+        to->tags[i] = arena_copy(a, tags[i], strlen(tags[i]));
+        if (to->tags[to->n_tags++] == NULL)
+            return false;
+    }
+    return to->tags != NULL;
+}
+
+static bool
 add_findings(Stockade__V1__Record *m, const struct record *r, struct arena *a, size_t *room)
 {
     m->findings_total = r->findings_total;
@@ -161,7 +175,8 @@ add_findings(Stockade__V1__Record *m, const struct record *r, struct arena *a, s
         to->pid = from->pid;
         to->comm = arena_copy(a, from->comm, strlen(from->comm));
         to->sequence = from->sequence;
-        if (to->time == NULL || to->text == NULL || to->comm == NULL)
+        to->tenant_rule = from->tenant_rule;
+        if (to->time == NULL || to->text == NULL || to->comm == NULL || !add_tags(to, from, a))
             return false;
         m->findings[m->n_findings++] = to;
     }

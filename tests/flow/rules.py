@@ -3,6 +3,7 @@
 """Detection rules through the real binaries: wrong files, reloads that are whole or nothing, findings, each response, dry runs."""
 
 import atexit
+import contextlib
 import json
 import os
 import shutil
@@ -10,11 +11,15 @@ import subprocess
 import sys
 import tempfile
 
+import sp
+from api import connect
 from broker import Broker, binary
 from runner import Skipped, check, run_cases, until
 from slowness import scaled
 
+RULES_SERVICE = "/stockade.v1.RulesService/"
 CONFIG = """
+socket: {mode: 0666}
 pool: 2
 rules_files: [%s]
 templates:
@@ -66,6 +71,15 @@ rules:
         - {kinds: [exec], all: [{executable: {exact: [/usr/bin/id]}}]}
         - {kinds: [exec], all: [{executable: {exact: [/usr/bin/uname]}}]}
     message: "{executable} after id"
+"""
+OWN = """
+rules:
+  - id: %s
+    severity: notice
+    response: %s
+    tags: [T1059.004, mine]
+    match: {kinds: [exec], all: [{arguments: {glob: ["*%s*"]}}]}
+    message: "{executable} of {tenant}: {arguments}"
 """
 LATER = """
 rules:
@@ -190,6 +204,111 @@ def a_network_can_be_denied(b):
     b.cli("rm", box)
 
 
+def own(b, *args, by=None, code=0, says=""):
+    """Runs `stockade rules`, as the broker's own account or as another tenant."""
+    r = (by or b.cli)("rules", *args)
+    check(r.returncode == code, f"rules {args}: {r.returncode} {r.stdout} {r.stderr}")
+    text = (r.stdout + r.stderr).decode()
+    check(says in text, f"rules {args}: {says!r} is not in {text}")
+    return r.stdout.decode()
+
+
+def set_own(b, name, text, **more):
+    write(text, FOLDER + "/own")
+    try:
+        return own(b, "set", "--name", name, FOLDER + "/own", **more)
+    finally:
+        os.remove(FOLDER + "/own")
+
+
+def wrong_rules_of_a_tenant_change_nothing(b):
+    set_own(b, "mine", OWN % ("mine", "log", "look-here"))
+    for text, says in (("rules: [{id: r}]", "mine:1:9: "), ("\t", "mine:1:"), (OWN % ("flood", "log", "x"), "flood is a rule of the host"),
+                       (OWN % ("fork-storm", "log", "x"), "is a rule of the host"), (OWN % ("rules-over-budget", "log", "x"), "of the host"),
+                       ("rules: [{id: fork-storm, tripwire: true, severity: info}]", "only the host may change a tripwire"),
+                       (OWN % ("x", "log", "x") * 2, "duplicate"), ("rules:\n" + "".join(
+                           f"  - {{id: r{i}, severity: info, message: m, match: {{kinds: [exec]}}}}\n" for i in range(33)), "mine:34:5: more than 32 rules"),
+                       ("rules:\n  - {id: r, severity: info, message: m, match: {kinds: [exec], all: [{path: {glob: [" +
+                        ", ".join(["'*a*b*'"] * 64) + "]}}]}}\n" * 1, "")):
+        set_own(b, "mine" if says else "cost", text, code=1 if says else 0, says=says)
+        check("look-here" in own(b, "get", "mine"), "the file is as it was")
+    own(b, "rm", "cost")
+    set_own(b, "other", OWN % ("mine", "log", "x"), code=1, says="mine is the id of a rule at mine:3 already")
+    set_own(b, "A", "rules: []", code=2, says="lower-case")
+    write("x" * 40000, FOLDER + "/own")
+    own(b, "set", FOLDER + "/own", code=1, says="text: 32769 bytes")
+    os.remove(FOLDER + "/own")
+    for name in ("fork-storm", "flood"):
+        own(b, "disable", name, code=1, says="of the host, which a tenant cannot change")
+    own(b, "enable", "nothing", code=1, says="there is no rule nothing")
+    own(b, "rm", "nothing", code=1, says="there is no file of rules nothing")
+    own(b, "get", "nothing", code=1, says="there is no file of rules nothing")
+    own(b, "set", code=2, says="needs a FILE")
+    own(b, "rm", "mine")
+
+
+def a_tenant_has_rules_of_its_own(b):
+    set_own(b, "mine", OWN % ("mine", "log", "look-here"))
+    check(" own " in own(b, "ls") and "fork-storm" not in own(b, "ls"), own(b, "ls"))
+    check("fork-storm" in own(b, "ls", "--host") and "kill-it" in own(b, "ls", "--host"), own(b, "ls", "--host"))
+    box = create(b)
+    run(b, box, "/usr/bin/true look-here; sleep 0.2")
+    mine = until(lambda: findings(b, "--sandbox", box, "--rule", "mine"), "a finding")
+    check(mine[0]["tags"] == ["T1059.004", "mine"] and mine[0]["tenant_rule"] and "look-here" in mine[0]["text"], mine)
+    check("findings 1" in own(b, "show", "mine"), own(b, "show", "mine"))
+    own(b, "disable", "mine", says="mine is off")
+    run(b, box, "/usr/bin/true look-here; sleep 0.2")
+    check(len(findings(b, "--sandbox", box, "--rule", "mine")) == 1, "it is off")
+    set_own(b, "mine", OWN % ("mine", "log", "look-here"), says=" off ")
+    own(b, "enable", "mine", says="mine is on")
+    run(b, box, "/usr/bin/true look-here; sleep 0.2")
+    until(lambda: len(findings(b, "--sandbox", box, "--rule", "mine")) == 2, "it is on")
+    b.cli("rm", box)
+
+
+def rules_of_a_tenant_are_for_its_sandboxes_only(b):
+    set_own(b, "theirs", OWN % ("theirs", "kill", "look-here"), by=b.stranger)
+    try:
+        check("theirs" not in own(b, "ls"), "another tenant does not see them")
+        own(b, "get", "theirs", code=1, says="there is no file")
+        own(b, "disable", "mine", code=1, says="there is no rule mine", by=b.stranger)
+        own(b, "ls", "--tenant", f"uid:{os.getuid()}", code=77, says="may see only its own", by=b.stranger)
+        box = create(b)
+        run(b, box, "/usr/bin/true look-here; sleep 0.2")
+        until(lambda: findings(b, "--sandbox", box, "--rule", "mine"), "a finding of the own rule")
+        check(box_of(b, box)["state"] == "RUNNING" and len(findings(b, "--sandbox", box)) == 1, "no other rule sees it")
+        b.cli("rm", box)
+    finally:
+        own(b, "rm", "theirs", by=b.stranger)
+
+
+def a_call_compares_given_events(b):
+    with contextlib.closing(connect(b)) as c:
+        events = [{"kind": 13, "executable": "/bin/x", "arguments": "x look-here", "times": 3}, {"kind": 13, "arguments": "x"}]
+        events[0]["kind"] = events[1]["kind"] = sp.message("stockade.v1.Event").DESCRIPTOR.fields_by_name["kind"].enum_type.values_by_name["EVENT_KIND_EXEC"].number
+        answer = c.unary(RULES_SERVICE + "Test", {"events": events})
+        check(answer.events == 4 and [f.event for f in answer.findings] == [1] and answer.findings[0].rule == "mine", answer)
+        answer = c.unary(RULES_SERVICE + "Test", {"text": OWN % ("new", "kill", "x"), "events": events})
+        check([f.rule for f in answer.findings] == ["new"] and answer.findings[0].response == "kill", answer)
+        many = [{**events[0], "times": 10000, "arguments": "a" * 2000}] * 64
+        failed = c.fails(RULES_SERVICE + "Test", {"events": many})
+        check(failed.code == 8 and "RULE_TEST_WORK" in str(failed.details), failed)
+        checked = c.unary(RULES_SERVICE + "Check", {"name": "mine", "text": OWN % ("new", "log", "x")})
+        check([r.id for r in checked.rules] == ["new"] and "new" not in own(b, "ls"), checked)
+        failed = c.fails(RULES_SERVICE + "Check", {"name": "mine", "text": "rules: [{id: new}]"})
+        check(failed.code == 3 and "mine:1:9: " in failed.message, failed)
+
+
+def rules_of_tenants_outlast_the_broker(b):
+    own(b, "disable", "mine")
+    before = own(b, "get", "mine")
+    b.kill()
+    b.start()
+    check(own(b, "get", "mine") == before and " off " in own(b, "ls"), own(b, "ls"))
+    own(b, "rm", "mine")
+    check("mine" not in own(b, "ls"), "it is gone")
+
+
 def a_dry_run_finds_what_happened(b):
     write(LATER.replace("later", "dry"), FOLDER + "/dry")
     box = create(b)
@@ -262,6 +381,9 @@ if __name__ == "__main__":
     with Broker(config=CONFIG % PATH) as broker:
         sys.exit(run_cases([wrong_files_say_where, files_are_checked_and_shown_without_a_broker,
                             a_rule_finds_and_finds_again_in_each_job, a_sequence_needs_its_order, a_flood_of_keys_is_a_finding,
-                            each_response_follows, a_network_can_be_denied, a_dry_run_finds_what_happened,
+                            each_response_follows, a_network_can_be_denied,
+                            wrong_rules_of_a_tenant_change_nothing, a_tenant_has_rules_of_its_own,
+                            rules_of_a_tenant_are_for_its_sandboxes_only, a_call_compares_given_events,
+                            a_dry_run_finds_what_happened, rules_of_tenants_outlast_the_broker,
                             a_reload_is_whole_or_nothing, a_tripwire_is_tuned_and_switched_off,
                             the_broker_does_not_start_with_wrong_rules], lambda case: case(broker)))

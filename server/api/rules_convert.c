@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// See rules_convert.h.
+#include "rules_convert.h"
+
+#include <string.h>
+
+#include "proto/wire.h"
+#include "server/anomaly/rules.h"
+#include "server/anomaly/settings.h"
+#include "server/anomaly/tenant_rules.h"
+#include "server/telemetry/finding.h"
+
+const char *
+rules_response_name(const Stockade__V1__DetectionRule *r)
+{
+    const char *name =
+        finding_response_name(r->response != 0 ? (uint32_t)r->response : (uint32_t)RESPONSE_ALERT);
+    return name != NULL ? name : "";
+}
+
+Stockade__V1__RuleFile *
+rules_convert_file(struct arena *a, const struct tenant_rules *t, const struct rule_file *f,
+                   bool text)
+{
+    Stockade__V1__RuleFile *m = wire_make(a, &stockade__v1__rule_file__descriptor);
+    if (m == NULL)
+        return NULL;
+    m->name = f->name;
+    m->text = text ? f->text : "";
+    m->tenant = t->tenant;
+    m->error = f->error;
+    m->create_time =
+        wire_make_time(a, f->created_ms / 1000, (int32_t)(f->created_ms % 1000) * 1000000);
+    m->update_time =
+        wire_make_time(a, f->updated_ms / 1000, (int32_t)(f->updated_ms % 1000) * 1000000);
+    m->disabled = arena_alloc(a, (f->off_n + 1) * sizeof(void *));
+    for (uint32_t i = 0; m->disabled != NULL && i < f->off_n; i++)
+        m->disabled[m->n_disabled++] = f->off[i];
+    return m->create_time != NULL && m->update_time != NULL && m->disabled != NULL ? m : NULL;
+}
+
+// Texts of a rule live as long as the rules, which may be freed before the answer is sent.
+static bool
+copy_texts(struct arena *a, const Stockade__V1__DetectionRule *from, Stockade__V1__RuleState *m)
+{
+    m->id = arena_copy(a, from->id, strlen(from->id));
+    m->description = arena_copy(a, from->description, strlen(from->description));
+    m->tags = arena_alloc(a, (from->n_tags + 1) * sizeof(void *));
+    for (size_t i = 0; m->tags != NULL && i < from->n_tags; i++) {
+        m->tags[i] = arena_copy(a, from->tags[i], strlen(from->tags[i]));
+        if (m->tags[m->n_tags++] == NULL)
+            return false;
+    }
+    return m->id != NULL && m->description != NULL && m->tags != NULL;
+}
+
+static bool
+add_counts(struct arena *a, const struct detect_view *v, Stockade__V1__RuleState *m)
+{
+    m->file = arena_copy(a, v->file, strlen(v->file));
+    m->line = v->line;
+    m->tests = (uint32_t)v->rule->n_tests;
+    m->compared = v->looked_at;
+    m->matched = v->matched;
+    m->excepted = v->excepted;
+    m->findings = v->findings;
+    m->displaced = v->displaced;
+    return m->file != NULL;
+}
+
+Stockade__V1__RuleState *
+rules_convert_rule(struct arena *a, const struct rules_shown *shown, uint32_t i)
+{
+    struct detect_view v;
+    Stockade__V1__RuleState *m = wire_make(a, &stockade__v1__rule_state__descriptor);
+    if (m == NULL || !detect_view(shown->rules, i, &v) || !copy_texts(a, v.rule, m))
+        return NULL;
+    const bool host = shown->tenant[0] == '\0';
+    m->origin = host ? STOCKADE__V1__RULE_ORIGIN__RULE_ORIGIN_HOST
+                     : STOCKADE__V1__RULE_ORIGIN__RULE_ORIGIN_TENANT;
+    m->tenant = arena_copy(a, shown->tenant, strlen(shown->tenant));
+    m->enabled = v.enabled;
+    m->severity = v.rule->severity;
+    m->response = rules_response_name(v.rule);
+    m->threshold = v.threshold;
+    m->window_ms = v.window_ms;
+    m->decided_by = v.in_kernel ? "kernel" : "broker";
+    m->comparisons_max = v.steps;
+    m->table_bytes = v.table_bytes;
+    return m->tenant != NULL && (!shown->whole || add_counts(a, &v, m)) ? m : NULL;
+}
+
+bool
+rules_convert(struct arena *a, const struct rules_shown *shown, Stockade__V1__RuleState ***out,
+              size_t *n)
+{
+    struct detect_view v;
+    Stockade__V1__RuleState **all =
+        arena_alloc(a, (*n + detect_count(shown->rules) + 1) * sizeof(void *));
+    if (all == NULL)
+        return false;
+    if (*n > 0)
+        memcpy(all, *out, *n * sizeof(void *));
+    for (uint32_t i = 0; detect_view(shown->rules, i, &v); i++) {
+        if (v.tripwire || (shown->file != NULL && strcmp(v.file, shown->file) != 0))
+            continue;
+        all[*n] = rules_convert_rule(a, shown, i);
+        if (all[(*n)++] == NULL)
+            return false;
+    }
+    *out = all;
+    return true;
+}
+
+// ---- the host's
+
+static bool
+split_tags(struct arena *a, const char *tags, Stockade__V1__RuleState *m)
+{
+    char *rest = NULL;
+    char *text = arena_copy(a, tags, strlen(tags));
+    m->tags = arena_alloc(a, FINDING_TAGS_MAX * sizeof(void *));
+    if (text == NULL || m->tags == NULL)
+        return false;
+    for (char *t = strtok_r(text, " ", &rest); t != NULL && m->n_tags < FINDING_TAGS_MAX;
+         t = strtok_r(NULL, " ", &rest))
+        m->tags[m->n_tags++] = t;
+    return true;
+}
+
+static Stockade__V1__RuleState *
+convert_tripwire(struct arena *a, const struct anomaly_settings *settings, int rule)
+{
+    const struct anomaly_rule_row *row = &anomaly_rule_table[rule];
+    const struct anomaly_policy *p = &settings->host.rule[rule];
+    Stockade__V1__RuleState *m = wire_make(a, &stockade__v1__rule_state__descriptor);
+    if (m == NULL || !split_tags(a, row->tags, m))
+        return NULL;
+    m->id = row->name;
+    m->origin = STOCKADE__V1__RULE_ORIGIN__RULE_ORIGIN_TRIPWIRE;
+    m->description = row->meaning;
+    m->enabled = p->enabled == 1;
+    m->severity = (Stockade__V1__Severity)p->severity;
+    m->response = finding_response_name(p->response);
+    m->threshold = p->threshold;
+    m->window_ms = p->window_ms;
+    m->decided_by = "tripwire";
+    return m;
+}
+
+bool
+rules_convert_host(struct arena *a, const struct anomaly_settings *settings, bool whole,
+                   Stockade__V1__RuleState ***out, size_t *n)
+{
+    const struct rules_shown host = {settings->rules, "", NULL, whole};
+    if (!rules_convert(a, &host, out, n))
+        return false;
+    Stockade__V1__RuleState **all = arena_alloc(a, (*n + ANOMALY_RULES) * sizeof(void *));
+    if (all == NULL)
+        return false;
+    memcpy(all, *out, *n * sizeof(void *));
+    for (int i = 0; i < ANOMALY_RULES; i++) {
+        all[*n] = convert_tripwire(a, settings, i);
+        if (all[(*n)++] == NULL)
+            return false;
+    }
+    *out = all;
+    return true;
+}
