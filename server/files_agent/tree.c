@@ -28,6 +28,17 @@ struct removal {
     uint32_t moved; // folders that were moved up
 };
 
+// overlayfs moves no folder that a snapshot holds.
+static int
+cannot_move_up(const struct removal *r, struct err *e)
+{
+    int rc = err_set(e, ERR_FAILED_PRECONDITION,
+                     "remove below %.300s: more than %d levels of folders that a snapshot holds",
+                     r->path, REMOVE_LEVELS_MAX);
+    err_detail(e, "TOO_DEEP", NULL, "run rm -r in the sandbox, or restore a snapshot without them");
+    return rc;
+}
+
 static int remove_inside(struct removal *r, int folder, unsigned level, struct err *e);
 
 static int
@@ -38,7 +49,7 @@ remove_folder(struct removal *r, int above, const char *name, unsigned level, st
         (void)snprintf(up, sizeof up, ".stockade-remove-%u", r->moved++);
         if (renameat(above, name, r->top, up) == 0)
             return 0;
-        return file_err(e, errno, "remove below", r->path);
+        return errno == EXDEV ? cannot_move_up(r, e) : file_err(e, errno, "remove below", r->path);
     }
     int auto_close fd =
         openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

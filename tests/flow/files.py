@@ -358,6 +358,9 @@ def three_thousand_levels_are_bounded(b, c):
     check(f("Remove", b"e", recursive=True).removed > 0, "the part of a copy")
     check(time.monotonic() - begun < 20, "in time")
     f.sh("python3 -c \"import os\nfor i in range(3000): os.mkdir('d'); os.chdir('d')\"")
+    c.unary("/stockade.v1.SnapshotService/Create", {"sandbox": f.id, "name": "s"})
+    with fails(PRECONDITION, "TOO_DEEP"):
+        f("Remove", b"d", recursive=True)
     c.unary(SANDBOX + "Delete", {"id": f.id})
 
 
