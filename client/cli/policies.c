@@ -12,7 +12,8 @@
 #include "proto/validate.h"
 #include "remote.h"
 
-static const char *const credentials[] = {"peer", "key", "token", "certificate", "none", NULL};
+static const char *const credentials[] = {"peer", "key",  "token", "certificate",
+                                          "jwt",  "none", NULL};
 
 const struct option_row policy_options[] = {
     {"policy", 0, OPTION_TEXT, AT(policy_file), "FILE",
@@ -48,6 +49,7 @@ const struct option_row policy_options[] = {
      "with explain: when, such as 2026-11-23T08:30:00Z (default: now)", NULL},
     {"calls", 0, OPTION_COUNT, AT(count), "N",
      "with explain: calls before this one, for rates and histories", NULL},
+    {"simulate", 0, OPTION_FLAG, AT(simulate), NULL, "with explain: the call is simulated", NULL},
     {"tenant", 0, OPTION_TEXT, AT(tenant), "NAME",
      "with explain and show: as another tenant; with show '*' for the whole policy (root only)",
      NULL},
@@ -135,7 +137,7 @@ check_options(const struct command *c, const struct options *o, int (*run)(const
 {
     const bool call = o->methods != NULL || o->language != NULL || o->path != NULL ||
                       o->allow_n > 0 || o->labels_n > 0 || o->credential != NULL || o->at != NULL ||
-                      o->count != 0;
+                      o->count != 0 || o->simulate;
     if (call && run != policies_explain)
         return cli_usage(c, "options of a call need the action explain", hint);
     if (o->policy_file != NULL && run != policies_explain && run != policies_test)

@@ -169,6 +169,7 @@ call_words(const struct policing *p, struct arena *a, Stockade__V1__PolicyCall *
     m->credential = o->credential != NULL ? o->credential : "";
     m->time = o->at != NULL ? o->at : "";
     m->calls_before = (uint32_t)o->count;
+    m->mode = o->simulate ? "simulate" : "";
     m->command = (const char **)(uintptr_t)p->words;
     m->n_command = (size_t)p->words_n;
     m->destinations = (const char **)(uintptr_t)o->allow;
@@ -203,6 +204,8 @@ make_run(const struct policing *p, struct arena *a, const ProtobufCMessage **out
         return err_sys(e, ENOMEM, "explain a call");
     stockade__v1__run_request__init(m);
     m->template_ = p->o->template_name != NULL ? p->o->template_name : "";
+    m->mode = p->o->simulate ? STOCKADE__V1__JOB_MODE__JOB_MODE_SIMULATE
+                             : STOCKADE__V1__JOB_MODE__JOB_MODE_UNSPECIFIED;
     *out = &m->base;
     int r = request_command(&m->command, a, &command, e);
     if (r == 0)
@@ -223,6 +226,8 @@ make_start(const struct policing *p, const char *sandbox, struct arena *a,
     stockade__v1__start_request__init(m);
     m->sandbox_id = sandbox;
     m->foreground = true;
+    m->mode = p->o->simulate ? STOCKADE__V1__JOB_MODE__JOB_MODE_SIMULATE
+                             : STOCKADE__V1__JOB_MODE__JOB_MODE_UNSPECIFIED;
     *out = &m->base;
     int r = request_command(&m->command, a, &command, e);
     return r == 0 ? request_limits(&m->limits, a, &p->o->limits, e) : r;

@@ -101,7 +101,8 @@ int policy_diff(const struct policy *before, const struct policy *after, policy_
 struct policy_call {
     const struct deed *deed;
     const char *tenant;
-    const char *credential;       // "peer", "key", "token", "certificate" or "none"
+    const char *credential;       // "peer", "key", "token", "certificate", "jwt" or "none"
+    bool simulated;               // nothing of what it does stays
     uint8_t credential_id[16];    // zeros: calls of the tenant without one
     const char *language;         // "": none
     size_t paths_n, labels_n;     // labels as "key=value"

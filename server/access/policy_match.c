@@ -64,6 +64,13 @@ credential(const struct policy_rule *r, struct policy_work *w)
     return m->n_credentials == 0 || has_word(m->n_credentials, m->credentials, w->call->credential);
 }
 
+static bool
+mode(const struct policy_rule *r, struct policy_work *w)
+{
+    const char *m = r->match->mode;
+    return m[0] == '\0' || strcmp(m, w->call->simulated ? "simulate" : "execute") == 0;
+}
+
 static bool template(const struct policy_rule *r, struct policy_work *w)
 {
     const Stockade__V1__PolicyMatch *m = r->match;
@@ -322,8 +329,8 @@ history(const struct policy_rule *r, struct policy_work *w)
 }
 
 static bool (*const parts[])(const struct policy_rule *r, struct policy_work *w) = {
-    command,     tenant, credential, template, language,    limit,
-    time_of_day, label,  line,       path,     destination, history,
+    command,     tenant, credential, mode, template,    language, limit,
+    time_of_day, label,  line,       path, destination, history,
 };
 
 bool

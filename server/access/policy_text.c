@@ -83,12 +83,17 @@ of_rule(const struct policy_rule *r, struct list *l, struct policy_decision *out
             quantity_write(r->history.period_ms, quantity_time_ms, period));
     } else if (m->n_methods > 0) {
         add_words(l, "methods other than", m->n_methods, m->methods);
+    } else if (m->mode[0] != '\0') {
+        add(l, strcmp(m->mode, "execute") == 0 ? "the same, simulated" : "the same, executed");
+        field = "mode";
     } else {
         add(l, "no call of this caller");
     }
     // Beside what was named: the same call, later or less often.
     if (r->days != 0 && strstr(l->text, "at other times") == NULL)
         add(l, "; or the same at other times (UTC)");
+    if (strcmp(m->mode, "execute") == 0 && strcmp(field, "mode") != 0)
+        add(l, "; or the same, simulated");
     if (r->history.step_ns != 0 && strstr(l->text, "calls in") == NULL)
         add(l, "; or at most %llu calls in %s", (unsigned long long)r->history.calls,
             quantity_write(r->history.period_ms, quantity_time_ms, period));

@@ -82,6 +82,7 @@ make_call(const Stockade__V1__PolicyCall *m, const struct policy_words *by, stru
     w->call = (struct policy_call){.deed = &w->deed,
                                    .tenant = m->tenant[0] != '\0' ? m->tenant : by->tenant,
                                    .credential = m->credential[0] != '\0' ? m->credential : "peer",
+                                   .simulated = strcmp(m->mode, "simulate") == 0,
                                    .language = m->language,
                                    .paths_n = m->n_paths,
                                    .paths = (const char *const *)m->paths,

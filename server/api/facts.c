@@ -395,6 +395,7 @@ add_call(struct facts *f, const struct facts_of *of, const struct sandbox *box, 
     f->call = (struct policy_call){.deed = &f->deed,
                                    .tenant = of->tenant,
                                    .credential = facts_credential(of->who),
+                                   .simulated = call_message_simulates(of->request),
                                    .language = language_of(of),
                                    .now_ms = access_now_ms(of->s->access),
                                    .now_ns = (uint64_t)now_ns(CLOCK_BOOTTIME)};

@@ -97,7 +97,8 @@ proof_of(const char *word)
                                         [PROOF_PEER] = "peer",
                                         [PROOF_KEY] = "key",
                                         [PROOF_TOKEN] = "token",
-                                        [PROOF_CERTIFICATE] = "certificate"};
+                                        [PROOF_CERTIFICATE] = "certificate",
+                                        [PROOF_JWT] = "jwt"};
     for (unsigned i = 0; i < sizeof words / sizeof words[0]; i++)
         if (strcmp(words[i], word) == 0)
             return (enum principal_proof)i;

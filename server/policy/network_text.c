@@ -57,7 +57,8 @@ add_more(struct line *l, uint32_t n)
 void
 network_text(const struct network *n, char *out, size_t size)
 {
-    struct line l = {out, size, 0};
+    struct line l = {.n = size};
+    l.text = out;
     add(&l, "network %s", network_mode_name[n->mode]);
     for (uint32_t i = 0; i < n->rules_n && i < SHOWN; i++)
         add_rule(&l, &n->rules[i], i == 0 ? "; outbound " : ", ");

@@ -47,6 +47,7 @@ void *call_alloc(struct call *c, size_t bytes);
 
 // Its request asks for a simulation (stockade/v1/simulation.proto).
 bool call_simulates(const struct call *c);
+bool call_message_simulates(const ProtobufCMessage *request);
 
 // Why a policy would refuse the call, or have it wait for people, if it were not simulated: the authority writes it down instead of refusing.
 // Texts are copied. False: out of memory.

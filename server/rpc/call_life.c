@@ -346,16 +346,20 @@ call_alloc(struct call *c, size_t bytes)
 }
 
 bool
-call_simulates(const struct call *c)
+call_message_simulates(const ProtobufCMessage *request)
 {
     const ProtobufCFieldDescriptor *f =
-        c->request == NULL
-            ? NULL
-            : protobuf_c_message_descriptor_get_field_by_name(c->request->descriptor, "mode");
+        protobuf_c_message_descriptor_get_field_by_name(request->descriptor, "mode");
     if (f == NULL || f->descriptor != &stockade__v1__job_mode__descriptor)
         return false;
-    const void *at = (const char *)c->request + f->offset;
+    const void *at = (const char *)request + f->offset;
     return *(const Stockade__V1__JobMode *)at != STOCKADE__V1__JOB_MODE__JOB_MODE_UNSPECIFIED;
+}
+
+bool
+call_simulates(const struct call *c)
+{
+    return c->request != NULL && call_message_simulates(c->request);
 }
 
 bool

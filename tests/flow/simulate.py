@@ -42,7 +42,12 @@ layers:
   - name: base
     rules:
       - {id: no-push, match: {commands: ["git push ..."]}, verdict: deny, reason: a person pushes}
-      - {id: people, match: {commands: ["deploy ..."]}, verdict: ask, reason: ask first, ask: {approvers: ["uid:0"]}}
+      - id: try
+        match: {commands: ["touch asked"], mode: simulate}
+        verdict: allow
+        tests: [{call: {command: [touch, asked], mode: simulate}, expect: allow}, {call: {command: [touch, asked]}, expect: ask, rule: base/people}]
+      - {id: people, match: {commands: ["deploy ...", "touch asked"]}, verdict: ask, reason: ask first, ask: {approvers: ["uid:0"]}}
+      - {id: once, match: {commands: [id], mode: execute}, verdict: deny, reason: only tried}
       - {id: no-bash, match: {languages: [bash]}, verdict: deny, reason: python only}
 """
 TO_PEER = {"mode": ALLOWLIST, "outbound": [{"cidr": PUBLIC, "ports": [{"first": 80}]},
@@ -142,6 +147,21 @@ def what_a_policy_refuses_is_said_and_not_executed(b, c):
     cell = run(c, "echo x", language="bash", mode=SIMULATE)
     out = cell.end.simulation
     check(not out.executed and out.refused[0].rule == "base/no-bash" and not cell.begin and not cell.text, f"{cell.end}")
+
+
+def a_rule_allows_what_is_asked_about_to_be_simulated(b, c):
+    for box in ("", new(c)):
+        for args, denied in ((["touch", "asked"], 9), (["id"], 7)):
+            job = simulate(c, "", box, command={"args": args})
+            out = job.exited.simulation
+            check(out.executed and out.refused_total == 0 and changes(job) == ([(ADDED, "/home/agent/asked")] if denied == 9 else []), f"{out}")
+            failed = c.fails(PROCESS + "Run", {"command": {"args": args}})
+            check(failed.code == denied, f"the real call: {failed.code} {failed.message}")
+    check(failed.details["ErrorInfo"].metadata["allowed"] == "commands other than id; or the same, simulated", f"{failed.details}")
+    for words, code, verdict in ((("--simulate", "--", "touch", "asked"), 0, "allow by try"), (("--", "touch", "asked"), 75, "ask by base/people"),
+                                 (("--simulate", "--path", "/x", "--", "id"), 0, "allow"), (("--credential", "jwt", "--", "id"), 77, "deny by base/once")):
+        r = b.cli("policy", "explain", *words)
+        check(r.returncode == code and verdict in r.stdout.decode(), f"{words}: {r.returncode} {r.stdout} {r.stderr}")
 
 
 # ---- what it says
@@ -451,7 +471,7 @@ def alone(test):
     return run_alone
 
 
-TESTS = [what_cannot_be_simulated_is_refused, what_a_policy_refuses_is_said_and_not_executed,
+TESTS = [what_cannot_be_simulated_is_refused, what_a_policy_refuses_is_said_and_not_executed, a_rule_allows_what_is_asked_about_to_be_simulated,
          a_fresh_sandbox_says_what_changed_and_goes, a_fork_of_a_sandbox_is_simulated_and_the_sandbox_stays,
          jobs_of_the_sandbox_go_on_meanwhile, a_cell_gets_a_new_context_in_a_fork, volumes_are_read_only,
          nothing_leaves_and_what_would_is_listed, answers_of_the_request_are_what_destinations_say,

@@ -135,6 +135,21 @@ times_are_in_utc_and_may_pass_midnight(void **unused)
 }
 
 static void
+a_rule_is_about_calls_that_are_simulated_or_about_the_others(void **unused)
+{
+    (void)unused;
+    load(LAYER("{id: jwt, match: {credentials: [jwt], mode: execute}, verdict: deny},"
+               "{id: try, match: {commands: [deploy], mode: simulate}, verdict: allow},"
+               "{id: ask, match: {commands: [deploy]}, verdict: ask, ask: {approvers: [a]}}"));
+    DECIDES("{credential: jwt}", "deny", "a/jwt");
+    DECIDES("{credential: jwt, mode: execute, command: [deploy]}", "deny", "a/jwt");
+    DECIDES("{credential: jwt, mode: simulate}", "allow", "");
+    DECIDES("{credential: token}", "allow", "");
+    DECIDES("{command: [deploy]}", "ask", "a/ask");
+    DECIDES("{command: [deploy], mode: simulate}", "allow", "");
+}
+
+static void
 every_part_of_a_match_must_match(void **unused)
 {
     (void)unused;
@@ -392,6 +407,7 @@ a_wrong_file_is_refused_with_line_and_column(void **unused)
         {LAYER("{id: r}"), "verdict"},
         {LAYER("{id: r, verdict: deny}, {id: r, verdict: deny}"), "r is the id of an earlier rule"},
         {LAYER("{id: r, verdict: ask}"), "needs ask.approvers"},
+        {LAYER("{id: r, verdict: deny, match: {mode: both}}"), "mode: does not match"},
         {LAYER("{id: r, verdict: limit}"), "needs limit.limits or limit.rate"},
         {LAYER("{id: r, verdict: deny, limit: {rate: {calls: 1, period: 1s}}}"),
          "belongs to the verdict limit"},
@@ -478,6 +494,7 @@ main(void)
         cmocka_unit_test(destinations_meet_for_deny_and_are_within_for_allow),
         cmocka_unit_test(limits_match_above_and_within),
         cmocka_unit_test(times_are_in_utc_and_may_pass_midnight),
+        cmocka_unit_test(a_rule_is_about_calls_that_are_simulated_or_about_the_others),
         cmocka_unit_test(every_part_of_a_match_must_match),
         cmocka_unit_test(the_first_rule_that_matches_decides_inside_of_a_layer),
         cmocka_unit_test(layers_only_narrow),

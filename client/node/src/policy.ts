@@ -8,6 +8,7 @@ import type { PolicyCallSchema, PolicyRule } from "./gen/stockade/v1/policy_pb.j
 import { PolicyService } from "./gen/stockade/v1/policy_service_pb.js";
 import type { ExplainResponse, PolicyLayerShown } from "./gen/stockade/v1/policy_service_pb.js";
 import { RunRequestSchema } from "./gen/stockade/v1/process_service_pb.js";
+import { JobMode } from "./gen/stockade/v1/simulation_pb.js";
 import { controlOf, defaultClient, OPTIONS } from "./jobs.js";
 import type { CallControl } from "./jobs.js";
 import { count, knownOptions, listOf } from "./units.js";
@@ -154,9 +155,11 @@ export interface ExplainOptions extends CallControl {
   callsBefore?: number;
   /** When. Default: now. */
   time?: Date;
+  /** The call is simulated. */
+  simulate?: boolean;
   /** As whom: another tenant, for operators. */
   tenant?: string;
-  /** How the caller proves who it is: "peer", "key", "token", "certificate" or "none". */
+  /** How the caller proves who it is: "peer", "key", "token", "certificate", "jwt" or "none". */
   credential?: string;
   /** The client to use. Default: `defaultClient()`. */
   client?: Client;
@@ -241,6 +244,7 @@ function wordsOf(args: readonly string[], options: ExplainOptions): MessageInitS
     labels: Object.entries(options.labels ?? {}).map(([key, value]) => `${key}=${value}`),
     limits: options.limits ?? {},
     callsBefore: options.callsBefore === undefined ? 0 : count(options.callsBefore, "callsBefore"),
+    mode: options.simulate === true ? "simulate" : "",
     time: options.time === undefined ? "" : options.time.toISOString().replace(/\.\d+Z$/, "Z"),
   };
 }
@@ -267,6 +271,7 @@ export const Policy = {
       limits: true,
       callsBefore: true,
       time: true,
+      simulate: true,
       tenant: true,
       credential: true,
       client: true,
@@ -275,7 +280,8 @@ export const Policy = {
     const client = options.client ?? defaultClient();
     const isRun = args.length > 0 && method === "ProcessService/Run";
     const words = !isRun || WORDS.some((name) => options[name] !== undefined);
-    const run = { command: { args: [...args] }, template: options.template ?? "" };
+    const mode = options.simulate === true ? JobMode.SIMULATE : JobMode.UNSPECIFIED;
+    const run = { command: { args: [...args] }, template: options.template ?? "", mode };
     const request =
       options.request ??
       (words ? undefined : toBinary(RunRequestSchema, create(RunRequestSchema, run)));

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Optional, Union
 
 from stockade import methods
-from stockade.v1 import policy_pb2, policy_service_pb2, process_service_pb2
+from stockade.v1 import policy_pb2, policy_service_pb2, process_service_pb2, simulation_pb2
 
 if TYPE_CHECKING:
     import datetime
@@ -155,6 +155,7 @@ class PlannedCall:
     limits: Mapping[str, str]
     calls_before: int
     time: Optional[datetime.datetime]
+    simulate: bool
 
     def words(self) -> policy_pb2.PolicyCall:
         """Return it in the words of a policy."""
@@ -172,6 +173,7 @@ class PlannedCall:
             limits=policy_pb2.PolicyLimits(**self.limits),
             calls_before=self.calls_before,
             time="" if self.time is None else _zulu(self.time),
+            mode="simulate" if self.simulate else "",
         )
 
     def is_run(self) -> bool:
@@ -244,6 +246,8 @@ async def explain(
     elif call.is_run():
         run = process_service_pb2.RunRequest(template=call.template)
         run.command.args.extend(call.args)
+        if call.simulate:
+            run.mode = simulation_pb2.JOB_MODE_SIMULATE
         request.request = run.SerializeToString()
     else:
         request.call.CopyFrom(call.words())

@@ -39,6 +39,7 @@ class Policy:
         limits: Optional[Mapping[str, str]] = None,
         calls_before: int = 0,
         time: Optional[datetime.datetime] = None,
+        simulate: bool = False,
         tenant: str = "",
         credential: str = "",
         client: Optional[Client] = None,
@@ -58,8 +59,10 @@ class Policy:
         ``limits``        in force, such as ``{"memory": "1G"}``
         ``calls_before``  this one, for rates and histories
         ``time``          when; None: now
+        ``simulate``      the call is simulated
         ``tenant``        as whom: another tenant, for operators
-        ``credential``    ``"peer"``, ``"key"``, ``"token"``, ``"certificate"`` or ``"none"``
+        ``credential``    ``"peer"``, ``"key"``, ``"token"``, ``"certificate"``, ``"jwt"``,
+                          ``"none"``
 
         Raises ``NotFound``: there is no such method.
         """
@@ -75,6 +78,7 @@ class Policy:
             limits or {},
             calls_before,
             time,
+            simulate,
         )
         return now(shared.explain(chosen(client), call, tenant, credential))
 

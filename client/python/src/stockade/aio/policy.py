@@ -34,6 +34,7 @@ class Policy:
         limits: Optional[Mapping[str, str]] = None,
         calls_before: int = 0,
         time: Optional[datetime.datetime] = None,
+        simulate: bool = False,
         tenant: str = "",
         credential: str = "",
         client: Optional[Client] = None,
@@ -51,6 +52,7 @@ class Policy:
             limits or {},
             calls_before,
             time,
+            simulate,
         )
         return await shared.explain(chosen(client), call, tenant, credential)
 
