@@ -24,7 +24,8 @@
 #include "server/sandbox/spawn.h"
 
 enum {
-    FULL_MS = 200,   // until fetchers that are done have been reaped
+    FULL_MS = 200,   // until the fetcher before has been reaped
+    LATE_MS = 5000,  // after the spawner should have killed it
     AGAIN_MS = 2000, // after the first failure; each further one doubles it
     AGAIN_MS_MAX = 5 * 60 * 1000,
     DOUBLINGS_MAX = 8,
@@ -39,6 +40,7 @@ struct fetch {
     char url[JWT_URL_MAX];
     int fd; // -1: the spawner has not answered
     struct loop_poll *poll;
+    struct loop_timer *timer;
     size_t n;
     char bytes[FETCH_BYTES_MAX];
 };
@@ -141,6 +143,7 @@ end(struct fetch *f, struct err *e)
     struct jwks *keys = NULL;
     struct err why;
     loop_poll_stop(&f->poll);
+    loop_timer_stop(&f->timer);
     if (f->fd >= 0)
         (void)close(f->fd);
     if (is != NULL && e == NULL && jwks_read(f->bytes, f->n, &keys, &why) < 0)
@@ -161,6 +164,24 @@ end(struct fetch *f, struct err *e)
         look(is);
 }
 
+// All but the last one are full, so there are few.
+static bool
+part_fits(const struct fetch *f, const struct fetch_part *p)
+{
+    const bool is_last = p->last != 0 || p->err.code != ERR_OK;
+    return p->n <= sizeof p->bytes && (is_last || p->n == sizeof p->bytes) &&
+           f->n + p->n <= sizeof f->bytes;
+}
+
+// The fetcher passed its end of the socket on: it was killed, and there is no end of file.
+static void
+on_late(void *cookie)
+{
+    struct err e;
+    (void)err_set(&e, ERR_DEADLINE_EXCEEDED, "the fetcher did not end in time");
+    end(cookie, &e);
+}
+
 static void
 on_part(void *cookie, int events)
 {
@@ -171,8 +192,7 @@ on_part(void *cookie, int events)
     const ssize_t n = recv(f->fd, &part, sizeof part, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n != (ssize_t)sizeof part || part.n > sizeof part.bytes ||
-        f->n + part.n > sizeof f->bytes) {
+    if (n != (ssize_t)sizeof part || !part_fits(f, &part)) {
         (void)err_set(&e, ERR_INTERNAL, "the fetcher ended before it was done");
         end(f, &e);
         return;
@@ -186,6 +206,12 @@ on_part(void *cookie, int events)
     f->n += part.n;
     if (part.last != 0)
         end(f, NULL);
+}
+
+static uint32_t
+seconds_of(const struct jwt_issuer *issuer)
+{
+    return (uint32_t)(issuer->timeout_ms + 999) / 1000 + FETCH_MORE_SECONDS;
 }
 
 static bool
@@ -209,8 +235,11 @@ on_started(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
         end(f, &e);
         return;
     }
+    const struct jwt_issuer *issuer = &is->settings->issuer[i];
     f->fd = take_fd(&fds[0]);
-    if (f->fd < 0 || !send_order(f, &is->settings->issuer[i]) ||
+    if (f->fd < 0 || !send_order(f, issuer) ||
+        loop_timer_start(is->loop, &f->timer, seconds_of(issuer) * UINT64_C(1000) + LATE_MS,
+                         on_late, f) < 0 ||
         loop_poll_start(is->loop, &f->poll, f->fd, UV_READABLE, on_part, f) < 0) {
         (void)err_set(&e, ERR_UNAVAILABLE, "the fetcher does not take its order");
         end(f, &e);
@@ -220,6 +249,7 @@ on_started(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
 static void
 start(struct issuers *is, struct row *r)
 {
+    const struct jwt_issuer *issuer = &is->settings->issuer[first_of(is, r->from)];
     struct err e;
     struct fetch *f = calloc(1, sizeof *f);
     if (f == NULL) {
@@ -231,7 +261,7 @@ start(struct issuers *is, struct row *r)
     (void)snprintf(f->url, sizeof f->url, "%s", r->from);
     is->fetch = f;
     r->due_ms = INT64_MAX; // until it has ended
-    if (spawn_fetcher(is->spawn, on_started, f, &e) < 0)
+    if (spawn_fetcher(is->spawn, seconds_of(issuer), on_started, f, &e) < 0)
         end(f, &e);
 }
 

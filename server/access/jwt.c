@@ -170,10 +170,12 @@ is_signer(const struct jwt_trust *trust, uint32_t issuer, const struct parts *p,
     return false;
 }
 
-// Bits of the issuers whose key has signed it: the tenants of one provider are several issuers with the same keys. 0: refused.
+// Bits of the issuers whose key has signed it: the tenants of one provider are several issuers with the same keys. 0: refused. first:
+// the one that the token names. Its keys are tried first, so that another issuer with many keys of the same id cannot use up the
+// attempts.
 static uint32_t
 find_signers(const struct jwt_trust *trust, const struct parts *p, const struct header *h,
-             struct err *e)
+             uint32_t first, struct err *e)
 {
     struct bytes signature = {.n = 0};
     size_t tried = 0;
@@ -184,9 +186,11 @@ find_signers(const struct jwt_trust *trust, const struct parts *p, const struct 
         (void)refuse(e, "JWT_FORM", "its signature cannot be read");
         return 0;
     }
-    for (uint32_t i = 0; i < trust->n; i++)
+    for (uint32_t k = 0; k < trust->n; k++) {
+        const uint32_t i = (first + k) % trust->n;
         if (is_signer(trust, i, p, h, &signature, &tried))
             found |= UINT32_C(1) << i;
+    }
     if (found != 0)
         return found;
     if (tried > 0)
@@ -333,7 +337,7 @@ jwt_verify(const struct jwt_trust *trust, const char *text, int64_t now_ms, stru
     int r = read_header(&p, &h, e);
     if (r < 0)
         return r;
-    const uint32_t signers = find_signers(trust, &p, &h, e);
+    const uint32_t signers = find_signers(trust, &p, &h, jwt_claimed_issuer(trust, text), e);
     if (signers == 0)
         return err_errno(e);
     json_t *claims = decode_claims(&p);

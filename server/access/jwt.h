@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON Web Tokens (RFC 7519) of issuers that the configuration lists, by the rules of RFC 8725: the algorithm is one that the issuer
-// is known to use and fits the key, no claim is read before the signature was verified, issuer and audience are compared, and there
-// must be an expiry. Any thread.
+// is known to use and fits the key, no claim counts before the signature was verified (the issuer that it names decides only whose keys
+// are tried first), issuer and audience are compared, and there must be an expiry. Any thread.
 #pragma once
 
 #include <stdbool.h>

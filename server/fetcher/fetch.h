@@ -4,7 +4,8 @@
 //   broker --struct fetch_order--> stockade-fetcher --struct fetch_part, one or more--> broker; the fetcher exits
 //
 // A fetcher reads one file over HTTPS. It has no right, and what it sends is as trusted as what the other host sends: the broker
-// checks the form of each part, counts the bytes, and parses them like anything that comes from outside.
+// checks the form of each part, counts the bytes, and parses them like anything that comes from outside. All parts but the last one are
+// full. One fetcher runs at a time, and it is killed when it has had its time.
 #pragma once
 
 #include <stdint.h>
@@ -18,7 +19,8 @@ enum {
     FETCH_BYTES_MAX = 256 * 1024,
     FETCH_PART_BYTES = 16 * 1024,
     FETCH_TIMEOUT_MS_MAX = 30 * 1000,
-    FETCH_SECONDS = 45, // then it is killed
+    FETCH_MORE_SECONDS = 10, // beyond its timeout: then it is killed
+    FETCH_SECONDS_MAX = FETCH_TIMEOUT_MS_MAX / 1000 + FETCH_MORE_SECONDS,
 };
 
 struct fetch_order {

@@ -165,8 +165,8 @@ int spawn_mount(struct spawn *s, uint32_t slot, uint32_t generation, const struc
 int spawn_keep(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t layer,
                spawn_done *done, void *cookie, struct err *e);
 int spawn_keeper(struct spawn *s, spawn_done *done, void *cookie, struct err *e);
-// fds[0]: our end of the fetcher's socket (fetcher/fetch.h).
-int spawn_fetcher(struct spawn *s, spawn_done *done, void *cookie, struct err *e);
+// fds[0]: our end of the fetcher's socket (fetcher/fetch.h). It is killed after so many seconds.
+int spawn_fetcher(struct spawn *s, uint32_t seconds, spawn_done *done, void *cookie, struct err *e);
 struct spawn_kept {
     uint32_t below;        // the layer under it, or 0
     const uint8_t *digest; // SPAWN_DIGEST_BYTES

@@ -278,9 +278,9 @@ spawn_keeper(struct spawn *s, spawn_done *done, void *cookie, struct err *e)
 }
 
 int
-spawn_fetcher(struct spawn *s, spawn_done *done, void *cookie, struct err *e)
+spawn_fetcher(struct spawn *s, uint32_t seconds, spawn_done *done, void *cookie, struct err *e)
 {
-    const struct spawn_request q = {.op = SPAWN_FETCHER};
+    const struct spawn_request q = {.op = SPAWN_FETCHER, .arg = seconds};
     return spawn_ask(s, &q, done, cookie, e);
 }
 

@@ -444,6 +444,13 @@ handle(struct spawner *s, const struct epoll_event *ev)
     return true;
 }
 
+// -1: never.
+static int
+sooner(int a_ms, int b_ms)
+{
+    return a_ms < 0 || (b_ms >= 0 && b_ms < a_ms) ? b_ms : a_ms;
+}
+
 static void
 serve(struct spawner *s)
 {
@@ -452,8 +459,8 @@ serve(struct spawner *s)
         int timeout_ms = polled_look(s);
         births_start(s);
         int leaves_ms = cgroup_leaf_tidy(&s->cgroups);
-        if (leaves_ms >= 0 && (timeout_ms < 0 || leaves_ms < timeout_ms))
-            timeout_ms = leaves_ms;
+        timeout_ms = sooner(timeout_ms, leaves_ms);
+        timeout_ms = sooner(timeout_ms, fetcher_process_look(s));
         // Network namespaces are made in advance while the spawner is idle; under load, children make their own, in
         // parallel.
         bool fill = s->births == 0 && s->net_n < s->config->netns_pool &&
@@ -483,7 +490,7 @@ main(void)
                                    .said_fd = -1,
                                    .say_fd = -1};
     memset(s.programs.map, 0xff, sizeof s.programs.map); // sets each to -1
-    s.relay_fd = s.reader_fd = s.reader_asks_fd = s.ids_fd = -1;
+    s.relay_fd = s.reader_fd = s.reader_asks_fd = s.fetcher_fd = s.ids_fd = -1;
     struct start st = {&s, &config, &features};
     int status = 0;
     if (start(&st, &e) < 0) {

@@ -36,7 +36,6 @@ enum {
     SPAWN_AT_MAX = 128,          // a path inside a sandbox
     SPAWN_DIGEST_BYTES = 32,     // of a layer in the state directory (keeper/keep.h)
     SPAWN_KEEPERS_MAX = 4,       // at a time
-    SPAWN_FETCHERS_MAX = 4,      // at a time
 
     // Ids inside a sandbox.
     SANDBOX_UID_JOB = 1000, // "agent"
@@ -261,8 +260,9 @@ enum spawn_op {
     // (keeper/keep.h). limits: disk_bytes, inodes: at most; it gets what the sandbox's limits leave of them. Reply, order and failures as
     // of COPY, COPIED included. NOT_FOUND: it is not there, or not sealed.
     SPAWN_UNSEAL = 32,
-    // no slot. Starts a fetcher (fetcher/fetch.h): one descriptor, the broker's end of its socket. RESOURCE_EXHAUSTED with the
-    // reason FETCHERS: SPAWN_FETCHERS_MAX run already.
+    // no slot. Starts a fetcher (fetcher/fetch.h), which is killed after `arg` seconds: one descriptor, the broker's end of its socket.
+    // RESOURCE_EXHAUSTED with the reason FETCHERS: the one before still runs. They have the same account, so one that was taken over
+    // must not see another one.
     SPAWN_FETCHER = 33,
 };
 

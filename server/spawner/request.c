@@ -23,6 +23,7 @@
 #include "programs.h"
 #include "reader_process.h"
 #include "relay_process.h"
+#include "server/fetcher/fetch.h"
 #include "spawner.h"
 #include "tree_copy.h"
 
@@ -230,7 +231,7 @@ static const struct op_row {
     [SPAWN_COPIED] = {"COPIED", copy_done, IN(SLOT_LIVE) | IN(SLOT_FREEZING) | IN(SLOT_FROZEN), 1,
                       TREE_NUMBERS, false},
     [SPAWN_UNSEAL] = {"UNSEAL", copy_handle, IN(SLOT_LIVE), 0, 0, false},
-    [SPAWN_FETCHER] = {"FETCHER", fetcher_process_start, 0, 0, 0, false},
+    [SPAWN_FETCHER] = {"FETCHER", fetcher_process_start, 0, 1, FETCH_SECONDS_MAX, false},
     [SPAWN_UNROOT] = {"UNROOT", handle_unroot, 0, 0, SPAWN_ROOTS_MAX - 1, false},
 };
 enum { OPS_N = sizeof op_rows / sizeof op_rows[0] };

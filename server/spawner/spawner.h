@@ -136,8 +136,9 @@ struct spawner {
     struct disks *disks;
     bool disks_fine;
     struct disk_run disk_run[SPAWN_DISK_RUNS_MAX];
-    uint32_t keepers;  // that run
-    uint32_t fetchers; // that run
+    uint32_t keepers; // that run
+    int fetcher_fd;   // the pidfd of the fetcher; -1: none runs
+    uint64_t fetcher_until_ns;
     int epoll_fd;
     int ids_fd; // ids.h; -1: ranges are not locked
     bool cores_piped;

@@ -8,6 +8,7 @@ import http.server
 import json
 import os
 import re
+import signal
 import ssl
 import subprocess
 import sys
@@ -243,6 +244,19 @@ def the_fetcher_has_no_rights(b, issuers):
     until(lambda: fetcher() is None, "it ends")
 
 
+def one_that_hangs_is_killed_and_keeps_nobody_else_out(b, issuers):
+    """What a fetcher can do that was taken over: it does not end, and its alarm does not matter."""
+    good = issuers["good"]
+    good.answer = good.drips
+    stopped = until(lambda: next((pid for pid, name in b.processes().items() if name == "stockade-fetche"), None), "one works")
+    os.kill(stopped, signal.SIGSTOP)
+    good.answer = good.keys
+    good.key = Signer("ES256", "good-9", good.key.issuer)
+    says(b, "ended before it was done")
+    check(not os.path.exists(f"/proc/{stopped}"), "it was killed")
+    until(lambda: accepted(good.key), "the next one fetches")
+
+
 def keys_of_a_server_that_is_down_are_used_and_then_refused(b, issuers):
     good = issuers["good"]
     good.down()
@@ -262,6 +276,7 @@ CASES = [
     a_new_key_is_fetched_when_it_is_used_and_once_a_minute_at_most,
     what_is_no_key_set_changes_nothing_and_is_told,
     the_fetcher_has_no_rights,
+    one_that_hangs_is_killed_and_keeps_nobody_else_out,
     keys_of_a_server_that_is_down_are_used_and_then_refused,
     urls_that_nobody_should_trust_are_refused,
 ]

@@ -268,6 +268,32 @@ issuers_may_have_the_same_keys(void **unused)
     assert_string_equal(e.reason, "JWT_ISSUER");
 }
 
+// One that publishes many keys under the key id of another one, or where tokens have none.
+static void
+keys_of_another_issuer_do_not_use_up_the_attempts(void **unused)
+{
+    static struct jwks many;
+    struct jwt_issuer both[2] = {issuer, issuer};
+    struct jwks *all[2] = {&many, sets[0]};
+    const struct jwt_trust two = {2, both, (const struct jwks *const *)all};
+    struct jwt_result found = {0};
+    struct err e;
+    (void)unused;
+    (void)snprintf(both[0].issuer, sizeof both[0].issuer, "https://hostile.example");
+    for (many.n = 0; many.n < JWKS_KEYS_MAX; many.n++)
+        many.key[many.n] = (struct jwk){"k1", JWT_ES256, other[JWT_ES256]};
+    for (size_t i = 0; i < 2; i++) {
+        const char *header = i == 0 ? header_of(JWT_ES256) : "{\"alg\":\"ES256\"}";
+        const char *text = sign(JWT_ES256, keys[JWT_ES256], header, claims_ok);
+        assert_int_equal(jwt_verify(&two, text, NOW_S * 1000, &found, &e), 0);
+        assert_ptr_equal(found.issuer, &both[1]);
+        text =
+            sign(JWT_ES256, other[JWT_ES256], header, claims_ok); // with a key of the hostile one
+        assert_true(jwt_verify(&two, text, NOW_S * 1000, &found, &e) < 0);
+        assert_string_equal(e.reason, "JWT_ISSUER");
+    }
+}
+
 static void
 a_header_is_taken_literally(void **unused)
 {
@@ -391,6 +417,7 @@ main(void)
         cmocka_unit_test(a_changed_byte_is_refused),
         cmocka_unit_test(the_algorithm_is_not_the_tokens_choice),
         cmocka_unit_test(issuers_may_have_the_same_keys),
+        cmocka_unit_test(keys_of_another_issuer_do_not_use_up_the_attempts),
         cmocka_unit_test(a_header_is_taken_literally),
         cmocka_unit_test(claims_are_compared_exactly),
         cmocka_unit_test(the_clock_may_differ_by_the_skew_and_no_more),
