@@ -354,8 +354,10 @@ fork_begin(struct sandbox *parent, struct pool *pool, const struct fork_request 
     *out = op;
     if (p == NULL && q->layer == 0) {
         r = begin_parent(op, parent, q, e);
-        if (r < 0)
+        if (r < 0) {
+            *out = NULL;
             op_free(op);
+        }
         return r;
     }
     op->layer = p != NULL ? p->layer : q->layer;

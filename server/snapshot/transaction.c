@@ -356,6 +356,7 @@ transaction_begin(struct transactions *all, struct sandbox *s, const struct tran
     if (r == 0)
         return 0;
     (void)err_wrap(e, "begin a transaction");
+    *out = NULL;
     transaction_let_go(t);
     free(b);
     return r;

@@ -77,7 +77,7 @@ struct transaction_want {
 };
 
 // Begins one. done is called once, perhaps before this returns, unless transaction_begin_cancel() comes before: then none is left.
-// FAILED_PRECONDITION: jobs run, or the sandbox is not RUNNING. RESOURCE_EXHAUSTED.
+// A failure of this call leaves *out NULL. FAILED_PRECONDITION: jobs run, or the sandbox is not RUNNING. RESOURCE_EXHAUSTED.
 typedef void transaction_done(void *cookie, struct transaction *t, const struct err *e);
 int transaction_begin(struct transactions *all, struct sandbox *s,
                       const struct transaction_want *want, transaction_done *done, void *cookie,

@@ -92,6 +92,9 @@ def what_is_not_there_is_refused(b, c):
     held = c.start(box, "echo x; sleep 100")
     c.until(held, lambda: b"x" in held.output)
     no(c, "Begin", {"sandbox": box}, PRECONDITION, "JOBS_RUN")
+    for method, fields in ((PROCESS + "Start", {"command": c.shell("true"), "foreground": True}), (CODE + "RunCode", {"code": "1"})):
+        failed = c.fails(method, {"sandbox_id": box, "transaction": ASK, **fields})
+        check(failed.code == PRECONDITION and "JOBS_RUN" in f"{failed.details}", f"{method}: {failed} {failed.details}")
     failed = c.fails(CODE + "RunCode", {"code": "1", "transaction": ASK})
     check(failed.code == INVALID and "transaction" in f"{failed.details}", f"{failed}")
     tx = begin(c, box, stop=True)
