@@ -216,6 +216,8 @@ doubt(const struct witness *w)
         return "the kernel could not count everything";
     if (w->overrun)
         return "more waited at the relay than it takes at a time";
+    if (w->reported < r->connections)
+        return "connections were still being made, so the relay has not reported where they lead";
     if (r->tcp_lost > 0 && r->connections < w->before.connections)
         return "connections were lost before the relay could take them";
     if (r->tcp_out + r->tcp_left < w->before.tcp_acknowledged)

@@ -16,7 +16,7 @@
 //
 // One bound is not exact: a connection that was reset may have had bytes on their way to the relay's socket, at most
 // WITNESS_WAY_BYTES each. A difference within it proves nothing, so the answer is "unknown"; so it is if datagrams or reports
-// were lost, the relay was started again, or it did not answer in time. "Unknown" is never "agree".
+// were lost, connections are still being made, the relay was started again, or it did not answer in time. "Unknown" is never "agree".
 //
 // What this does not show: where the relay sent the bytes, and which bytes. Loop thread only.
 #pragma once

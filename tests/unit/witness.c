@@ -99,9 +99,7 @@ what_the_relay_accounts_for_agrees(void **state)
     w.relay.tcp_unsent = 50;
     w.relay.udp_out -= 10; // a rate
     w.relay.udp_dropped = 10;
-    w.relay.udp_in += 7; // the socket was closed
-    w.reported--;
-    w.relay.undecided = 1;
+    w.relay.udp_in += 7;      // the socket was closed
     w.after.tcp_sent += 5000; // while the relay answered
     assert_int_equal(witness_judge(&w, &why), WITNESS_AGREE);
     w = (struct witness){0};
@@ -137,6 +135,10 @@ what_was_lost_is_unknown_and_never_agrees(void **state)
     w.overrun = true;
     w.relay.connections--;
     is_unknown(&w, "more waited");
+    w = honest();
+    w.reported--;
+    w.relay.undecided = 1;
+    is_unknown(&w, "still being made");
     w = honest();
     w.relay.tcp_lost = 1;
     w.relay.connections--;

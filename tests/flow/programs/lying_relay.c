@@ -13,6 +13,7 @@ enum lie {
     INVENTED,             // a connection and bytes that there never were
     SILENT,               // SETTLE has no answer
     ALWAYS_WAITING,       // "there is more to take"
+    NEVER_DECIDED,        // connections are "still being made", so none is reported
 };
 
 void __real_report_settled(const struct sandbox *s, const struct relay_settled *now,
@@ -53,6 +54,8 @@ __wrap_report_settled(const struct sandbox *s, const struct relay_settled *now, 
     }
     if (which == ALWAYS_WAITING)
         lie.waiting = 1;
+    if (which == NEVER_DECIDED)
+        lie.undecided = lie.connections;
     __real_report_settled(s, &lie, number);
 }
 
@@ -60,7 +63,7 @@ void
 __wrap_report(struct sandbox *s, enum relay_report_kind kind, const struct report_about *about)
 {
     const enum lie which = lie_of(s);
-    if ((which == ONE_HIDDEN || which == ALL_UNREPORTED) &&
+    if ((which == ONE_HIDDEN || which == ALL_UNREPORTED || which == NEVER_DECIDED) &&
         (kind == RELAY_FLOW || kind == RELAY_FLOW_END))
         return;
     __real_report(s, kind, about);
