@@ -88,7 +88,7 @@ start(struct spawner *s, uint32_t seconds, struct err *e)
     if (r < 0)
         return r;
     s->fetcher_fd = r;
-    s->fetcher_until_ns = io_now_ns() + seconds * 1000 * NS_PER_MS;
+    s->fetcher_until_ns = io_now_ns() + seconds * UINT64_C(1000) * NS_PER_MS;
     return take_fd(&ours);
 }
 
