@@ -10,15 +10,32 @@
 #include "commands.h"
 #include "json.h"
 #include "sink.h"
+#include "stockade/v1/record.pb-c.h"
 #include "text.h"
 #include "units.h"
 
 enum { TEXT_MAX = 600, WAIT_MS = 20000 };
 
+// " [T1059.004 mine]".
+static const char *
+tags_of(const struct stockade_finding *f, char *out, size_t n)
+{
+    const Stockade__V1__Finding *m = f->message;
+    char clean[128];
+    size_t used = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < m->n_tags && used < n; i++)
+        used += (size_t)snprintf(out + used, n - used, "%s%s", i == 0 ? " [" : " ",
+                                 text_clean(m->tags[i], clean, sizeof clean));
+    if (m->n_tags > 0 && used + 1 < n)
+        (void)snprintf(out + used, n - used, "]");
+    return out;
+}
+
 static void
 print_finding(const struct stockade_finding *f)
 {
-    char text[TEXT_MAX], rule[72], when[32], box[CLI_SHORT_ID_SIZE];
+    char text[TEXT_MAX], tags[TEXT_MAX], rule[72], when[32], box[CLI_SHORT_ID_SIZE];
     time_t seconds = (time_t)(f->time_ms / 1000);
     struct tm tm;
     size_t n = 0;
@@ -26,10 +43,10 @@ print_finding(const struct stockade_finding *f)
     if (localtime_r(&seconds, &tm) != NULL)
         n = strftime(when, sizeof when, "%H:%M:%S", &tm);
     when[n] = '\0';
-    (void)printf("%s %-8s %-18s %s  %s%s%s%s\n", when, cli_severity_name(f->severity),
+    (void)printf("%s %-8s %-18s %s  %s%s%s%s%s\n", when, cli_severity_name(f->severity),
                  text_clean(f->rule, rule, sizeof rule), cli_short_id(f->sandbox_id, box),
                  text_clean(f->text, text, sizeof text), logged ? "" : " (",
-                 logged ? "" : f->response, logged ? "" : ")");
+                 logged ? "" : f->response, logged ? "" : ")", tags_of(f, tags, sizeof tags));
 }
 
 // Reports findings that were dropped before these.

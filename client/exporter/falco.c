@@ -88,6 +88,11 @@ falco_line(const struct stockade_event *finding, const char *hostname)
                    fact_text(finding, "text"));
     put_output(o, text);
     (void)json_array_append_new(tags, json_string("stockade"));
+    const char *at = fact_text(finding, "tags");
+    for (size_t n; *(at += strspn(at, " ")) != '\0'; at += n) {
+        n = strcspn(at, " ");
+        (void)json_array_append_new(tags, json_stringn(at, n));
+    }
     put(o, "tags", tags);
     put(o, "output_fields", fields_of(finding));
     return members_line(o);

@@ -201,6 +201,58 @@ fill_dns(json_t *o, const struct stockade_event *event)
     }
 }
 
+// "T1059.004" and "T1059": a technique of MITRE ATT&CK, with its part, if it has one. Other tags are labels.
+static json_t *
+attack_of(const char *tag, size_t n)
+{
+    const size_t digits = n > 1 && tag[0] == 'T' ? strspn(tag + 1, "0123456789") : 0;
+    const bool part = digits == 4 && n == 9 && tag[5] == '.';
+    if (digits != 4 || (n != 5 && !part) || (part && strspn(tag + 6, "0123456789") < 3))
+        return NULL;
+    json_t *o = json_object();
+    json_t *technique = json_object();
+    put(technique, "uid", json_stringn(tag, 5));
+    put(o, "technique", technique);
+    if (!part)
+        return o;
+    technique = json_object();
+    put(technique, "uid", json_stringn(tag, n));
+    put(o, "sub_technique", technique);
+    return o;
+}
+
+static void
+put_tags(json_t *info, const char *tags)
+{
+    json_t *attacks = json_array();
+    json_t *labels = json_array();
+    for (size_t n; *(tags += strspn(tags, " ")) != '\0'; tags += n) {
+        n = strcspn(tags, " ");
+        json_t *attack = attack_of(tags, n);
+        (void)json_array_append_new(attack != NULL ? attacks : labels,
+                                    attack != NULL ? attack : json_stringn(tags, n));
+    }
+    if (json_array_size(attacks) > 0)
+        put(info, "attacks", json_incref(attacks));
+    if (json_array_size(labels) > 0)
+        put(info, "types", json_incref(labels));
+    json_decref(attacks);
+    json_decref(labels);
+}
+
+// The rule that found it.
+static json_t *
+analytic(const char *rule)
+{
+    enum { ANALYTIC_RULE = 1 };
+    json_t *o = json_object();
+    put_number(o, "type_id", ANALYTIC_RULE);
+    put_text(o, "type", "Rule");
+    put_text(o, "uid", rule);
+    put_text(o, "name", rule);
+    return o;
+}
+
 static void
 fill_finding(json_t *o, const struct stockade_event *event)
 {
@@ -212,6 +264,8 @@ fill_finding(json_t *o, const struct stockade_event *event)
     put_text(info, "uid", uid);
     put_text(info, "title", fact_text(event, "rule"));
     put_text(info, "desc", fact_text(event, "text"));
+    put(info, "analytic", analytic(fact_text(event, "rule")));
+    put_tags(info, fact_text(event, "tags"));
     put(o, "finding_info", info);
     put_text(o, "message", fact_text(event, "text"));
     put(evidence, "actor", actor(event));

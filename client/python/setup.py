@@ -46,6 +46,8 @@ PUBLIC = (
     "audit_service",
     "policy",
     "policy_service",
+    "detection",
+    "rules_service",
     "token",
 )
 

@@ -319,10 +319,34 @@ the_name_and_the_labels_of_the_sandbox_are_there(void **state)
     json_decref(o);
 }
 
+static void
+tags_of_a_finding_are_techniques_or_labels(void **state)
+{
+    const struct stockade_fact facts[] = {TEXT("rule", "nc"), TEXT("text", "x"),
+                                          TEXT("tags", "T1059.004 T1571 T15 mine T1059.0044")};
+    const struct stockade_event event = event_of("FINDING", facts, 3);
+    (void)state;
+    json_t *o = converted(&event);
+    const json_t *info = json_object_get(o, "finding_info");
+    const json_t *attacks = json_object_get(info, "attacks");
+    assert_int_equal(json_array_size(attacks), 2);
+    const json_t *first = json_array_get(attacks, 0);
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(first, "technique"), "uid")), "T1059");
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(first, "sub_technique"), "uid")),
+        "T1059.004");
+    assert_int_equal(json_array_size(json_object_get(info, "types")), 3);
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(info, "analytic"), "uid")), "nc");
+    json_decref(o);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tags_of_a_finding_are_techniques_or_labels),
         cmocka_unit_test(an_event_without_details_has_what_its_class_requires),
         cmocka_unit_test(hostile_texts_stay_on_their_line),
         cmocka_unit_test(a_refusal_is_blocked_and_names_its_reason),

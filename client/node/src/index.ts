@@ -77,6 +77,18 @@ export { Schema } from "./reflection.js";
 export type { MethodInfo } from "./reflection.js";
 export { JobError, RunResult } from "./result.js";
 export type { Bill, Figure, LimitHit, Outcome } from "./result.js";
+export { Rules } from "./rules.js";
+export type {
+  RuleEvent,
+  RuleFile,
+  RuleFinding,
+  RuleInfo,
+  RuleList,
+  RuleOptions,
+  RuleOrigin,
+  RuleSeverity,
+  RuleText,
+} from "./rules.js";
 export { Sandbox } from "./sandbox.js";
 export type { CreateOptions } from "./sandbox.js";
 export type { ProcessInfo, SandboxInfo, SleepInfo } from "./described.js";

@@ -13,6 +13,8 @@ export * from "./gen/stockade/v1/options_pb.js";
 export * from "./gen/stockade/v1/policy_pb.js";
 export * from "./gen/stockade/v1/policy_service_pb.js";
 export * from "./gen/stockade/v1/process_service_pb.js";
+export * from "./gen/stockade/v1/rules_service_pb.js";
+export * from "./gen/stockade/v1/detection_pb.js";
 export * from "./gen/stockade/v1/sandbox_service_pb.js";
 export * from "./gen/stockade/v1/simulation_pb.js";
 export * from "./gen/stockade/v1/snapshot_service_pb.js";

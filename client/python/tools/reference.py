@@ -53,6 +53,7 @@ GROUPS = (
             "DestinationSet",
         ),
     ),
+    ("Detection rules", ("Rules", "RuleInfo", "RuleFile", "RuleList", "RuleFinding")),
     ("Many jobs", ("batch", "Batch", "BatchJob", "BatchResult")),
     (
         "Cells of code",

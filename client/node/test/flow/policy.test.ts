@@ -6,6 +6,7 @@ import { Client } from "../../src/client.js";
 import * as errors from "../../src/errors.js";
 import { run } from "../../src/jobs.js";
 import { Policy } from "../../src/policy.js";
+import { Rules } from "../../src/rules.js";
 import { Broker } from "./server.js";
 import { skip } from "./shared.js";
 
@@ -90,4 +91,24 @@ test("the policy and its sets are shown", { skip }, async () => {
   assert.equal(shown.digest.length, 32);
   const sets = await Policy.sets({ client });
   assert.ok(sets.some((s) => s.name === "pypi" && s.destinations.includes("pypi.org:443/tcp")));
+});
+
+test("detection rules are kept, tried and switched off", { skip }, async () => {
+  const match = { kinds: ["exec"], all: [{ executable: { suffix: ["/nc"] } }] };
+  const rule = { id: "nc", severity: "warning", tags: ["T1571"], message: "{arguments}", match };
+  await assert.rejects(Rules.set("mine", "rules: [{id: nc}]", { client }), /mine:1:9: /);
+  await assert.rejects(Rules.disable("fork-storm", { client }), errors.FailedPreconditionError);
+  assert.deepEqual((await Rules.list({ client })).rules, []);
+  const [set] = await Rules.set("mine", { rules: [rule] }, { client });
+  assert.deepEqual([set?.id, set?.origin, set?.enabled, set?.tags], ["nc", "tenant", true, ["T1571"]]);
+  const events = [{ kind: "exec", executable: "/bin/nc", arguments: "nc -l" }, { kind: "exit" }];
+  const found = await Rules.test(events, { client });
+  assert.deepEqual(found.map((f) => [f.event, f.rule, f.response, f.text]), [[1, "nc", "alert", "nc -l"]]);
+  await Rules.disable("nc", { client });
+  assert.deepEqual((await Rules.get("mine", { client })).disabled, ["nc"]);
+  await Rules.enable("nc", { client });
+  assert.equal((await Rules.check("mine", "rules: []", { client })).length, 0);
+  assert.ok((await Rules.list({ client, host: true })).rules.some((r) => r.origin === "tripwire"));
+  await Rules.delete("mine", { client });
+  await assert.rejects(Rules.get("mine", { client }), errors.NotFoundError);
 });

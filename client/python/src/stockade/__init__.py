@@ -87,6 +87,8 @@ from stockade.requests import (
     VolumeInfo,
 )
 from stockade.result import Bill, Figure, LimitHit, Outcome, Result, Scope, Source
+from stockade.rules import Rules
+from stockade.rules_of import RuleFile, RuleFinding, RuleInfo, RuleList
 from stockade.sandbox import Sandbox
 from stockade.simulating import (
     Simulate,
@@ -176,6 +178,11 @@ __all__ = [
     "ProtocolError",
     "ResourceExhausted",
     "Result",
+    "RuleFile",
+    "RuleFinding",
+    "RuleInfo",
+    "RuleList",
+    "Rules",
     "Sandbox",
     "SandboxInfo",
     "Schema",

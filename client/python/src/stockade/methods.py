@@ -23,6 +23,7 @@ from stockade.v1 import (
     options_pb2,
     policy_service_pb2,
     process_service_pb2,
+    rules_service_pb2,
     sandbox_service_pb2,
     snapshot_service_pb2,
     system_service_pb2,
@@ -319,6 +320,32 @@ DELETE_TEMPLATE = _method(
     "TemplateService/Delete",
     _template.TemplateServiceDeleteRequest,
     _template.TemplateServiceDeleteResponse,
+)
+
+_rules = rules_service_pb2
+SET_RULES = _method(
+    "RulesService/Set", _rules.RulesServiceSetRequest, _rules.RulesServiceSetResponse
+)
+GET_RULES = _method(
+    "RulesService/Get", _rules.RulesServiceGetRequest, _rules.RulesServiceGetResponse
+)
+LIST_RULES = _method(
+    "RulesService/List", _rules.RulesServiceListRequest, _rules.RulesServiceListResponse
+)
+DELETE_RULES = _method(
+    "RulesService/Delete", _rules.RulesServiceDeleteRequest, _rules.RulesServiceDeleteResponse
+)
+ENABLE_RULE = _method(
+    "RulesService/Enable", _rules.RulesServiceEnableRequest, _rules.RulesServiceEnableResponse
+)
+DISABLE_RULE = _method(
+    "RulesService/Disable", _rules.RulesServiceDisableRequest, _rules.RulesServiceDisableResponse
+)
+CHECK_RULES = _method(
+    "RulesService/Check", _rules.RulesServiceCheckRequest, _rules.RulesServiceCheckResponse
+)
+TEST_RULES = _method(
+    "RulesService/Test", _rules.RulesServiceTestRequest, _rules.RulesServiceTestResponse
 )
 
 _volume = volume_service_pb2

@@ -114,3 +114,47 @@ def test_it_is_the_same_with_asyncio(broker: brokers.Broker) -> None:
             )
 
     assert asyncio.run(ask()) == ("deny", 1, True)
+
+
+RULE = {
+    "id": "nc",
+    "severity": "warning",
+    "tags": ["T1571"],
+    "message": "{arguments}",
+    "match": {"kinds": ["exec"], "all": [{"executable": {"suffix": ["/nc"]}}]},
+}
+
+
+def test_detection_rules_are_kept_tried_and_switched_off(client: stockade.Client) -> None:
+    with pytest.raises(stockade.InvalidArgument, match="mine:1:9: "):
+        stockade.Rules.set("mine", "rules: [{id: nc}]", client=client)
+    with pytest.raises(stockade.FailedPrecondition, match="of the host"):
+        stockade.Rules.disable("fork-storm", client=client)
+    with pytest.raises(ValueError, match="no kind of events"):
+        stockade.Rules.test([{"kind": "nothing"}], client=client)
+    assert stockade.Rules.list(client=client).rules == ()
+    (rule,) = stockade.Rules.set("mine", {"rules": [RULE]}, client=client)
+    assert (rule.id, rule.origin, rule.enabled, rule.tags) == ("nc", "tenant", True, ("T1571",))
+    events = [{"kind": "exec", "executable": "/bin/nc", "arguments": "nc -l"}, {"kind": "exit"}]
+    (found,) = stockade.Rules.test(events, client=client)
+    assert (found.event, found.rule, found.text) == (1, "nc", "nc -l")
+    assert not stockade.Rules.disable("nc", client=client).enabled
+    assert stockade.Rules.get("mine", client=client).disabled == ("nc",)
+    assert stockade.Rules.enable("nc", client=client).enabled
+    assert stockade.Rules.check("mine", "rules: []", client=client) == ()
+    every = stockade.Rules.list(host=True, client=client).rules
+    assert "tripwire" in {r.origin for r in every}
+    stockade.Rules.delete("mine", client=client)
+
+
+def test_detection_rules_are_the_same_with_asyncio(broker: brokers.Broker) -> None:
+    async def ask() -> tuple[str, ...]:
+        async with aio.Client(broker.ipc) as client:
+            await aio.Rules.set("mine", {"rules": [RULE]}, client=client)
+            try:
+                events = [{"kind": "exec", "executable": "/bin/nc"}]
+                return tuple(f.rule for f in await aio.Rules.test(events, client=client))
+            finally:
+                await aio.Rules.delete("mine", client=client)
+
+    assert asyncio.run(ask()) == ("nc",)

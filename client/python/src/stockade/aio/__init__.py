@@ -18,6 +18,7 @@ from stockade.aio.keys import ApiKeys, Tokens
 from stockade.aio.oneshot import run, start
 from stockade.aio.policy import Policy
 from stockade.aio.process import Process
+from stockade.aio.rules import Rules
 from stockade.aio.sandbox import Sandbox
 from stockade.aio.telemetry import EventStream
 from stockade.aio.transaction import Transaction
@@ -36,6 +37,7 @@ __all__ = [
     "MessageStream",
     "Policy",
     "Process",
+    "Rules",
     "Sandbox",
     "Tokens",
     "Transaction",
