@@ -165,6 +165,26 @@ def a_file_is_written_atomically_and_read_back(b, c):
     check(f.sh("cat t; test ! -h l") == b"target\n", "a link is replaced, not followed")
 
 
+def a_reader_sees_the_old_contents_or_the_new_ones(b, c):
+    """A job reads a file again and again while it is replaced, with one message and with several; no read is mixed or cut."""
+    f = Files(c)
+    size = 65536
+    f.write(b"f", b"a" * size, mode=0o640)
+    code = ("import os\nfirst = os.open('f', 0)\nprint('begun', flush=True)\nlast = b''\n"
+            "while last != b'z':\n text = open('f', 'rb').read()\n last = text[:1]\n"
+            f" assert text == last * {size}, (len(text), set(text))\n assert os.stat('f').st_mode & 0o7777 == 0o640\n"
+            f"assert os.read(first, {2 * size}) == b'a' * {size}\nprint('whole')")
+    job = c.start(f.id, f"exec python3 -c \"{code}\"")
+    c.until(job, lambda: b"begun" in job.output)
+    for letter in b"bcdefghijklmnopqrstuvwxy":
+        data = bytes([letter]) * size
+        f.send(b"f", [data[:1000], data[1000:]]) if letter % 2 else f.write(b"f", data)
+    f.write(b"f", b"z" * size)
+    done = c.finish(job)
+    check(done.result.exit_code == 0 and b"whole" in done.output, done.output)
+    check([x.path for x in f.list(b".")] == [b"f"], "nothing else is left")
+
+
 def a_large_file_is_written_in_pieces(b, c):
     f = Files(c)
     pieces = [os.urandom(256 * 1024) for _ in range(12)]
