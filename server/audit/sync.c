@@ -5,10 +5,12 @@
 // them (fsync(2), NOTES). What was appended since the last success is kept in memory, and goes to another file:
 //
 //   audit-4.log | synced | suspect |          1. audit-next.tmp: the suspect frames, fdatasync
-//                        ^ cut here           2. cut audit-4.log, fsync
+//                        ^ cut here              (as audit-fresh.tmp, then renamed), fsync of the folder
+//                                             2. cut audit-4.log, fsync
 //   audit-5.log | the same frames | ...       3. audit-next.tmp becomes audit-5.log, fsync of the folder
 //
-// If any of this fails the file stays suspect, nothing is reported as stored, and all of it is done again, with a new file.
+// If any of this fails the file stays suspect, nothing is reported as stored, and all of it is done again, with a new file. After 2
+// audit-next.tmp may have the only copy, so a newer one takes its place by rename(2).
 // A kill between 2 and 3 leaves a temporary file that continues the chain: the next start does step 3. One between 1 and 2 leaves
 // one that does not: it is removed.
 #include "private.h"
@@ -25,7 +27,7 @@
 #include "proto/audit_scan.h"
 #include "proto/auto.h"
 
-static const char next_name[] = "audit-next.tmp";
+static const char next_name[] = "audit-next.tmp", fresh_name[] = "audit-fresh.tmp";
 
 int
 audit_sync_prepare(struct audit *a, struct err *e)
@@ -61,13 +63,13 @@ fail(const struct audit *a, const char *what, struct err *e)
     return err_sys(e, errno != 0 ? errno : EIO, "%s the audit log in %s", what, a->folder);
 }
 
-// The new file, complete and on the disk; under its temporary name.
+// The new file, complete and on the disk; under its temporary name. One that is there stays until then.
 static int
 copy(const struct audit *a, int *out, struct err *e)
 {
-    (void)unlinkat(a->dir, next_name, 0);
+    (void)unlinkat(a->dir, fresh_name, 0);
     int auto_close fd =
-        openat(a->dir, next_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        openat(a->dir, fresh_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
         return fail(a, "begin another file of", e);
     for (size_t done = 0; done < a->unsynced.n;) {
@@ -78,7 +80,8 @@ copy(const struct audit *a, int *out, struct err *e)
             return fail(a, "write another file of", e);
         done += (size_t)n;
     }
-    if (a->system->sync(fd) < 0)
+    if (a->system->sync(fd) < 0 || renameat(a->dir, fresh_name, a->dir, next_name) < 0 ||
+        fsync(a->dir) < 0)
         return fail(a, "sync another file of", e);
     *out = take_fd(&fd);
     return 0;
@@ -152,6 +155,7 @@ int
 audit_sync_recover(struct audit *a, uint32_t number, struct err *e)
 {
     char name[AUDIT_NAME];
+    (void)unlinkat(a->dir, fresh_name, 0); // what it has is in another file
     int auto_close fd = openat(a->dir, next_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? 0 : fail(a, "open the unfinished file of", e);

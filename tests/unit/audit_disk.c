@@ -27,14 +27,33 @@ static unsigned syncs, syncs_that_fail;
 static int last_failed = -1;
 static bool tried_again;
 
+// A file in the way of the new one. `kept`: the copy of an attempt that failed was there until the next copy was complete.
+static char in_the_way[128], next_path[128];
+static unsigned copies;
+static bool kept;
+
+static void
+look_at_copy(int fd)
+{
+    struct stat old, new;
+    if (in_the_way[0] == '\0')
+        return;
+    if (++copies != 2)
+        return;
+    kept = stat(next_path, &old) == 0 && fstat(fd, &new) == 0 && old.st_ino != new.st_ino;
+    (void)unlink(in_the_way);
+}
+
 // Like Linux: a failure is reported once.
 static int
 failing_sync(int fd)
 {
     struct stat st;
     tried_again = tried_again || fd == last_failed;
-    if (syncs_that_fail == 0 || fstat(fd, &st) < 0 || st.st_size == 0)
+    if (syncs_that_fail == 0 || fstat(fd, &st) < 0 || st.st_size == 0) {
+        look_at_copy(fd);
         return fdatasync(fd);
+    }
     syncs++;
     syncs_that_fail--;
     last_failed = fd;
@@ -143,6 +162,36 @@ a_kill_during_a_move_loses_and_doubles_nothing(void **unused)
     }
 }
 
+static void
+the_only_copy_of_records_stays_until_another_one_is_complete(void **unused)
+{
+    (void)unused;
+    struct trail_seen seen;
+    struct err e;
+    const struct audit_settings s = failing_settings();
+    struct audit *a = trail_open(&s);
+    trail_call(a, "/stockade.v1.SandboxService/Create");
+    assert_int_equal(trail_wait(a).code, 0);
+    (void)snprintf(next_path, sizeof next_path, "%s/audit-next.tmp", trail_folder);
+    const int fd = open(trail_path(2), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    assert_true(fd >= 0 && close(fd) == 0);
+    copies = 0;
+    kept = false;
+    (void)snprintf(in_the_way, sizeof in_the_way, "%s", trail_path(2));
+    syncs_that_fail = 1;
+    trail_call(a, "/stockade.v1.SandboxService/Create");
+    assert_int_not_equal(trail_wait(a).code, 0); // the first file is cut, and the second not named
+    wait_within("the name is free", WAIT_MS, audit_admit(a, &e) == 0)(void)
+        uv_run(&trail_loop, UV_RUN_NOWAIT);
+    in_the_way[0] = '\0';
+    audit_close(a, 0);
+    assert_true(copies >= 2 && kept);
+    const struct audit_verified v = trail_verify(&seen);
+    if (trail_problems(&seen) > 0)
+        fail_msg("%s", seen.text);
+    assert_int_equal(v.calls, 2);
+}
+
 // ---- clocks
 
 static _Atomic int64_t wall_offset_s;
@@ -209,6 +258,7 @@ main(void)
         TEST(a_sync_that_failed_is_not_tried_again_on_the_same_file),
         TEST(a_disk_that_goes_on_failing_is_no_stored_record),
         TEST(a_kill_during_a_move_loses_and_doubles_nothing),
+        TEST(the_only_copy_of_records_stays_until_another_one_is_complete),
         TEST(a_clock_that_is_set_back_and_forth_changes_no_order_and_no_signature),
     };
     return sodium_init() >= 0 ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
