@@ -39,21 +39,23 @@ detect_compare(struct detect *d, struct detect_rule *r, const struct detect_even
     }
 }
 
-// A rule whose plain text is there twice is compared once.
+struct comparing {
+    struct detect *d;
+    const struct detect_event *ev;
+    detect_found_fn *found;
+    void *cookie;
+};
+
+// A rule that is found twice is compared once.
 static void
-compare_indexed(struct detect *d, const struct detect_kind *k, uint32_t field,
-                const struct detect_event *ev, detect_found_fn *found, void *cookie)
+compare_found(void *cookie, uint32_t rule)
 {
-    const char *text = ev->text[field];
-    const struct detect_entry *e = k->slot[detect_index_hash(field, text)];
-    for (; e != NULL; e = e->next) {
-        struct detect_rule *r = &d->rule[e->rule];
-        if (e->field != field || !r->enabled || r->event == d->events ||
-            strcmp(e->value, text) != 0)
-            continue;
-        r->event = d->events;
-        detect_compare(d, r, ev, found, cookie);
-    }
+    const struct comparing *c = cookie;
+    struct detect_rule *r = &c->d->rule[rule];
+    if (!r->enabled || r->event == c->d->events)
+        return;
+    r->event = c->d->events;
+    detect_compare(c->d, r, c->ev, c->found, c->cookie);
 }
 
 void
@@ -62,12 +64,12 @@ detect_event(struct detect *d, const struct detect_event *ev, detect_found_fn *f
     const struct detect_kind *k = d != NULL && ev->kind < DETECT_KINDS ? d->kind[ev->kind] : NULL;
     if (k == NULL)
         return;
+    struct comparing c = {d, ev, found, cookie};
     d->events++;
     for (uint32_t i = 0; i < k->rules_n; i++)
         if (d->rule[k->rule[i]].enabled)
             detect_compare(d, &d->rule[k->rule[i]], ev, found, cookie);
-    for (uint32_t left = k->fields & ev->has; left != 0; left &= left - 1)
-        compare_indexed(d, k, (uint32_t)__builtin_ctz(left), ev, found, cookie);
+    detect_index_find(k, ev, compare_found, &c);
 }
 
 // ---- views

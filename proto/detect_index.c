@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // See detect.h: which rules an event is compared with.
 //
-// By the kind of the event; then, if a rule needs one of some plain texts in a field, only if the event has one of them.
+// By the kind of the event; then, if a rule needs one of some texts in a field, only if the event may have one of them. The index
+// knows whole texts, up to 63 bytes of beginnings and ends, and of a pattern the last four bytes of its longest part. It may name a
+// rule that does not match after all; it never leaves one out that does.
 #include <errno.h>
 #include <string.h>
 
@@ -11,36 +13,68 @@
 enum { VALUES_MAX = 64 }; // a rule with more values is compared with each event
 
 uint32_t
-detect_index_hash(uint32_t field, const char *text)
+detect_index_hash(uint32_t how, uint32_t field, const char *bytes, size_t n)
 {
-    uint64_t h = 0xcbf29ce484222325ULL ^ field;
-    const size_t n = strlen(text);
+    uint64_t h = 0xcbf29ce484222325ULL ^ field ^ how << 8;
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
         uint64_t word;
-        memcpy(&word, text + i, sizeof word);
+        memcpy(&word, bytes + i, sizeof word);
         h = (h ^ word) * 0x9e3779b97f4a7c15ULL;
         h ^= h >> 32;
     }
-    for (; i < n; i++)
-        h = (h ^ (unsigned char)text[i]) * 0x100000001b3ULL;
+    uint64_t rest = 0;
+    memcpy(&rest, bytes + i, n - i);
+    h = (h ^ rest) * 0x9e3779b97f4a7c15ULL;
     return (uint32_t)((h ^ h >> 32 ^ h >> 16) % DETECT_SLOTS);
 }
 
-// A field whose value must be one of the plain texts of the part. NULL: there is none.
+// ---- what a rule needs
+
+// The longest part of a pattern without '*'.
+static size_t
+longest_part(const char *pattern, const char **out)
+{
+    size_t most = 0;
+    for (const char *p = pattern; *p != '\0';) {
+        const size_t n = strcspn(p, "*");
+        if (n > most) {
+            most = n;
+            *out = p;
+        }
+        p += n + (p[n] == '*');
+    }
+    return most;
+}
+
+static bool
+has_parts(const struct detect_part *p)
+{
+    const char *at = NULL;
+    for (size_t i = 0; i < p->glob_n; i++)
+        if (longest_part(p->glob[i], &at) < DETECT_GRAM)
+            return false;
+    return true;
+}
+
+// A field of which the index can tell whether it may match. The one with the fewest ways to match. NULL: there is none.
 static const struct detect_part *
 key_of(const struct detect_rule *r)
 {
     const struct detect_match *m = &r->match[0];
+    const struct detect_part *best = NULL;
+    size_t least = VALUES_MAX + 1;
     for (uint32_t i = 0; r->matches_n == 1 && i < m->all_n; i++)
         for (uint32_t k = 0; k < m->all[i].n; k++) {
             const struct detect_part *p = &m->all[i].part[k];
-            if (p->field < DETECT_TEXTS && p->field != DETECT_TEMPLATE &&
-                p->field != DETECT_TENANT && p->prefix_n + p->suffix_n + p->glob_n == 0 &&
-                p->exact.n <= VALUES_MAX)
-                return p;
+            const size_t n = p->exact.n + p->prefix_n + p->suffix_n + p->glob_n;
+            if (p->field >= DETECT_TEXTS || p->field == DETECT_TEMPLATE ||
+                p->field == DETECT_TENANT || n >= least || !has_parts(p))
+                continue;
+            best = p;
+            least = n;
         }
-    return NULL;
+    return best;
 }
 
 static bool
@@ -53,19 +87,57 @@ is_of_kind(const struct detect_rule *r, uint32_t kind)
 }
 
 static int
+add(struct detect *d, struct detect_kind *k, const struct detect_entry *of)
+{
+    struct detect_entry **at =
+        &k->slot[detect_index_hash(of->how, of->field, of->value, of->length)];
+    struct detect_entry *one = arena_alloc(d->arena, sizeof *one);
+    if (one == NULL)
+        return -ENOMEM;
+    *one = *of;
+    one->next = *at;
+    *at = one;
+    k->fields[of->how] |= 1U << of->field;
+    if (of->how == DETECT_BEGINS)
+        k->begins[of->field] |= UINT64_C(1) << of->length;
+    if (of->how == DETECT_ENDS)
+        k->ends[of->field] |= UINT64_C(1) << of->length;
+    return 0;
+}
+
+static int
 add_key(struct detect *d, struct detect_kind *k, const struct detect_rule *r,
         const struct detect_part *key)
 {
-    k->fields |= 1U << key->field;
-    for (size_t i = 0; i < key->exact.n; i++) {
-        struct detect_entry **at = &k->slot[detect_index_hash(key->field, key->exact.word[i])];
-        struct detect_entry *one = arena_alloc(d->arena, sizeof *one);
-        if (one == NULL)
-            return -ENOMEM;
-        *one = (struct detect_entry){r->index, key->field, key->exact.word[i], *at};
-        *at = one;
+    struct detect_entry e = {.rule = r->index, .field = key->field};
+    int rc = 0;
+    e.how = DETECT_WHOLE;
+    for (size_t i = 0; i < key->exact.n && rc == 0; i++) {
+        e.value = key->exact.word[i];
+        e.length = key->exact.length[i];
+        rc = add(d, k, &e);
     }
-    return 0;
+    e.how = DETECT_BEGINS;
+    for (size_t i = 0; i < key->prefix_n && rc == 0; i++) {
+        e.value = key->prefix[i];
+        e.length = (uint32_t)strnlen(e.value, DETECT_LENGTH_MAX);
+        rc = add(d, k, &e);
+    }
+    e.how = DETECT_ENDS;
+    for (size_t i = 0; i < key->suffix_n && rc == 0; i++) {
+        const size_t n = strlen(key->suffix[i]);
+        e.length = (uint32_t)(n < DETECT_LENGTH_MAX ? n : DETECT_LENGTH_MAX);
+        e.value = key->suffix[i] + n - e.length;
+        rc = add(d, k, &e);
+    }
+    e.how = DETECT_HAS;
+    e.length = DETECT_GRAM;
+    for (size_t i = 0; i < key->glob_n && rc == 0; i++) { // the end of a part differs most
+        const size_t n = longest_part(key->glob[i], &e.value);
+        e.value += n - DETECT_GRAM;
+        rc = add(d, k, &e);
+    }
+    return rc;
 }
 
 static int
@@ -101,4 +173,56 @@ detect_index(struct detect *d, struct err *e)
         if (add_kind(d, kind) < 0)
             return err_sys(e, ENOMEM, "index the rules");
     return 0;
+}
+
+// ---- an event
+
+struct finding_in {
+    const struct detect_kind *k;
+    uint32_t field;
+    detect_each_fn *each;
+    void *cookie;
+};
+
+static void
+look(const struct finding_in *f, enum detect_how how, const char *bytes, size_t n)
+{
+    const struct detect_entry *e = f->k->slot[detect_index_hash(how, f->field, bytes, n)];
+    for (; e != NULL; e = e->next)
+        if (e->how == (uint32_t)how && e->field == f->field && e->length == n &&
+            memcmp(e->value, bytes, n) == 0)
+            f->each(f->cookie, e->rule);
+}
+
+static void
+look_at_text(const struct finding_in *f, const char *text)
+{
+    const struct detect_kind *k = f->k;
+    const uint32_t bit = 1U << f->field;
+    const size_t n = strlen(text);
+    if ((k->fields[DETECT_WHOLE] & bit) != 0)
+        look(f, DETECT_WHOLE, text, n);
+    const uint64_t fits =
+        n >= DETECT_LENGTH_MAX ? ~UINT64_C(0) : (UINT64_C(1) << (n + 1)) - 1; // lengths up to n
+    for (uint64_t left = k->begins[f->field] & fits; left != 0; left &= left - 1)
+        look(f, DETECT_BEGINS, text, (size_t)__builtin_ctzll(left));
+    for (uint64_t left = k->ends[f->field] & fits; left != 0; left &= left - 1) {
+        const size_t length = (size_t)__builtin_ctzll(left);
+        look(f, DETECT_ENDS, text + n - length, length);
+    }
+    if ((k->fields[DETECT_HAS] & bit) != 0)
+        for (size_t i = 0; i + DETECT_GRAM <= n; i++)
+            look(f, DETECT_HAS, text + i, DETECT_GRAM);
+}
+
+void
+detect_index_find(const struct detect_kind *k, const struct detect_event *ev, detect_each_fn *each,
+                  void *cookie)
+{
+    uint32_t left = ev->has & (k->fields[DETECT_WHOLE] | k->fields[DETECT_BEGINS] |
+                               k->fields[DETECT_ENDS] | k->fields[DETECT_HAS]);
+    for (; left != 0; left &= left - 1) {
+        const struct finding_in f = {k, (uint32_t)__builtin_ctz(left), each, cookie};
+        look_at_text(&f, ev->text[f.field]);
+    }
 }

@@ -12,7 +12,9 @@ struct yaml_node;
 enum {
     DETECT_KINDS = 128,
     DETECT_BUCKETS = 10,     // parts of a window
-    DETECT_SLOTS = 512,      // of the index
+    DETECT_SLOTS = 1024,     // of the index
+    DETECT_LENGTH_MAX = 63,  // of a beginning or an end in the index
+    DETECT_GRAM = 4,         // bytes of a pattern in the index
     DETECT_CLEAR_BYTES = 64, // of a table that are cleared while one comparison is made
 };
 
@@ -94,17 +96,21 @@ struct detect_rule {
     uint64_t event; // the last one that was compared
 };
 
-// A rule that may match events of a kind; those with a plain value that is necessary are in the index.
+// What an event must have for a rule to be compared with it: a whole text, its beginning or its end, or four bytes anywhere.
+enum detect_how { DETECT_WHOLE, DETECT_BEGINS, DETECT_ENDS, DETECT_HAS, DETECT_HOWS };
+
 struct detect_entry {
-    uint32_t rule, field;
+    uint32_t rule, field, how, length;
     const char *value;
     struct detect_entry *next;
 };
 
+// Rules that may match events of a kind.
 struct detect_kind {
     uint32_t rules_n;
-    uint32_t *rule;  // to compare with each event
-    uint32_t fields; // bits: fields of the index
+    uint32_t *rule;                                    // to compare with each event
+    uint32_t fields[DETECT_HOWS];                      // bits: fields of the index
+    uint64_t begins[DETECT_TEXTS], ends[DETECT_TEXTS]; // bits: lengths in the index
     struct detect_entry *slot[DETECT_SLOTS];
     uint32_t steps;
 };
@@ -148,7 +154,12 @@ struct yaml_node *detect_node(struct yaml_node *n, const char *key);
 
 // detect_index.c
 int detect_index(struct detect *d, struct err *e);
-uint32_t detect_index_hash(uint32_t field, const char *text);
+// The bytes of an entry, in its slot.
+uint32_t detect_index_hash(uint32_t how, uint32_t field, const char *bytes, size_t n);
+// Calls `each` for all rules that an event may match, apart from those for each event; for some more than once.
+typedef void detect_each_fn(void *cookie, uint32_t rule);
+void detect_index_find(const struct detect_kind *k, const struct detect_event *ev,
+                       detect_each_fn *each, void *cookie);
 
 // detect_table.c
 size_t detect_table_size(const struct detect_rule *r, struct detect_table *t);

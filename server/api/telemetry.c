@@ -354,7 +354,9 @@ convert_usage(struct arena *a, struct server *s, struct sandbox *box)
     m->pids_limit = (uint32_t)box->spec.limits.v[LIMIT_PIDS];
     const int64_t now = now_ns(CLOCK_REALTIME);
     m->time = wire_make_time(a, now / 1000000000, (int32_t)(now % 1000000000));
-    if (m->time == NULL)
+    m->create_time =
+        wire_make_time(a, box->created_ms / 1000, (int32_t)(box->created_ms % 1000) * 1000000);
+    if (m->time == NULL || m->create_time == NULL)
         return NULL;
     telemetry_usage(s->telemetry, box, &u);
     return fill_files(a, &u, m) && fill_sums(a, s, box, m) ? m : NULL;

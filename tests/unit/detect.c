@@ -469,6 +469,61 @@ tear_down(void **unused)
     return 0;
 }
 
+// What the index finds is what a comparison with each event finds: `any` is not in the index.
+static void
+the_index_leaves_no_rule_out(void **state)
+{
+    static const char *const texts[] = {
+        "exact: [abcd]",
+        "prefix: [ab, abcde]",
+        "suffix: [cd, xyz]",
+        "glob: ['*bcda*']",
+        "glob: ['abcd*']",
+        "glob: ['*abcd']",
+        "glob: ['a*c']",
+        "glob: ['*abc*dab*']",
+        "exact: [dcba], prefix: [abab]",
+        "suffix: [abcdabcdabcd]",
+        "prefix: [abcdabcdabcdabcdabcdabcdabcdabcdabcdabcdabcdabcdabcdabcdabcdabcd]",
+    };
+    char file[8192];
+    size_t n = (size_t)snprintf(file, sizeof file, "rules:\n");
+    const size_t rules_n = sizeof texts / sizeof texts[0];
+    (void)state;
+    for (size_t i = 0; i < 2 * rules_n; i++)
+        n += (size_t)snprintf(file + n, sizeof file - n,
+                              "- {id: r%zu, severity: info, message: m, match: {kinds: [exec], %s: "
+                              "[{executable: {%s}}]}, aggregate: {threshold: 1000000}}\n",
+                              i, i % 2 == 0 ? "all" : "any", texts[i / 2]);
+    load(file);
+    struct detect_event ev = {.kind = STOCKADE__V1__EVENT_KIND__EVENT_KIND_EXEC,
+                              .has = 1U << DETECT_EXECUTABLE,
+                              .job = "j",
+                              .sandbox = "s"};
+    uint32_t random = 1;
+    for (int i = 0; i < 3000; i++) {
+        char text[100];
+        random = random * 1664525 + 1013904223;
+        const size_t length = (random >> 16) % 70 + 1;
+        for (size_t k = 0; k < length; k++) {
+            if (k % 7 == 0)
+                random = random * 1664525 + 1013904223;
+            text[k] = "abcd"[(k + (i % 2 == 0 ? random >> 20 : random >> (k % 7 + 8))) % 4];
+        }
+        text[length] = '\0';
+        ev.text[DETECT_EXECUTABLE] = i % 50 == 0 ? "abcd" : text;
+        ev.now_ns = (uint64_t)i + 1;
+        detect_event(rules, &ev, on_found, NULL);
+    }
+    struct detect_view indexed, plain;
+    for (uint32_t i = 0; i < 2 * rules_n; i += 2) {
+        assert_true(detect_view(rules, i, &indexed) && detect_view(rules, i + 1, &plain));
+        assert_int_equal(indexed.matched, plain.matched);
+        assert_true(plain.matched > 0 || i / 2 >= 8);
+        assert_true(indexed.looked_at <= plain.looked_at);
+    }
+}
+
 int
 main(void)
 {
@@ -487,6 +542,7 @@ main(void)
         cmocka_unit_test(exceptions_are_no_findings),
         cmocka_unit_test(messages_are_bounded_and_free_of_control_bytes),
         cmocka_unit_test(a_repeated_finding_is_not_a_new_one),
+        cmocka_unit_test(the_index_leaves_no_rule_out),
         cmocka_unit_test(a_flood_of_keys_is_a_finding_and_displaces_its_own_job_only),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
