@@ -57,7 +57,7 @@ has_parts(const struct detect_part *p)
     return true;
 }
 
-// A field of which the index can tell whether it may match. The one with the fewest ways to match. NULL: there is none.
+// The part of the rule that the index can have; if there are several, the one with the fewest values. NULL: none.
 static const struct detect_part *
 key_of(const struct detect_rule *r)
 {
