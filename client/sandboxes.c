@@ -249,7 +249,15 @@ broker_from(void *to, struct arena *a, const ProtobufCMessage *from)
 int
 stockade_info(struct stockade *s, const struct stockade_info **out, struct stockade_error *e)
 {
+    return stockade_info_of(s, NULL, out, e);
+}
+
+int
+stockade_info_of(struct stockade *s, const char *tenant, const struct stockade_info **out,
+                 struct stockade_error *e)
+{
     Stockade__V1__InfoRequest m = STOCKADE__V1__INFO_REQUEST__INIT;
+    m.tenant = tenant != NULL ? tenant : "";
     const struct invocation i = {.method = "/stockade.v1.SystemService/Info",
                                  .request = &m.base,
                                  .response = &stockade__v1__info_response__descriptor,

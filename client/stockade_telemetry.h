@@ -237,6 +237,11 @@ struct stockade_metrics {
     size_t n;
 };
 
+// As stockade_info(), with weight and quotas of another tenant and what it uses of them; NULL: the caller's. For root and the
+// broker's own account; others get STOCKADE_PERMISSION_DENIED.
+STOCKADE_API int stockade_info_of(struct stockade *s, const char *tenant,
+                                  const struct stockade_info **out, struct stockade_error *e);
+
 // What the broker counts about itself. prefix: only metrics whose name begins with it; NULL: all. For root and the
 // broker's own account; others get STOCKADE_PERMISSION_DENIED.
 STOCKADE_API int stockade_metrics(struct stockade *s, const char *prefix,

@@ -127,8 +127,8 @@ cli_info(const struct command *c, const struct options *o)
     struct stockade *s = cli_open(c, o, &code);
     if (s == NULL)
         return code;
-    if (stockade_info(s, &info, &e) < 0)
-        code = cli_fail(c, "", &e);
+    if (stockade_info_of(s, o->tenant, &info, &e) < 0)
+        code = cli_fail(c, o->tenant != NULL ? o->tenant : "", &e);
     else if (o->json)
         code = json_put(json_of_info(info));
     else

@@ -23,8 +23,9 @@ extern const struct option_row copy_options[], files_options[], snapshot_options
     template_options[], volume_options[];
 
 // options_watch.c
-extern const struct option_row logs_options[], inspect_options[], anomalies_options[],
-    rules_options[], events_options[], top_options[], profiles_options[], metrics_options[];
+extern const struct option_row info_options[], logs_options[], inspect_options[],
+    anomalies_options[], rules_options[], events_options[], top_options[], profiles_options[],
+    metrics_options[];
 
 // options_access.c
 extern const struct option_row key_options[], approvals_options[], token_options[], audit_options[],

@@ -101,6 +101,12 @@ const struct option_row top_options[] = {
     {0},
 };
 
+const struct option_row info_options[] = {
+    {"tenant", 0, OPTION_TEXT, AT(tenant), "NAME",
+     "show the weight and the quotas of another caller, such as uid:1000 (root only)", NULL},
+    {0},
+};
+
 const struct option_row profiles_options[] = {
     {"learn", 0, OPTION_COUNT, AT(learn), "N",
      "with reset: learn for this number of runs, instead of the number in the configuration", NULL},

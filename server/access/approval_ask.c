@@ -44,7 +44,7 @@ forget_old(struct approvals *all, const char *tenant)
     list_each(at, &all->made)
     {
         const struct approval *a = container_of(at, struct approval, node);
-        own += !approval_is_pending(a) && strcmp(a->tenant, tenant) == 0;
+        own += strcmp(a->tenant, tenant) == 0;
     }
     list_each(at, &all->made)
     {
@@ -60,23 +60,44 @@ forget_old(struct approvals *all, const char *tenant)
     }
 }
 
+// The bounds of a tenant come first: one tenant alone never reaches those of all.
 static int
 check_room(struct approvals *all, const char *tenant, struct err *e)
 {
-    uint32_t own = 0;
+    uint32_t pending = 0, kept = 0;
     forget_old(all, tenant);
     list_each(at, &all->made)
     {
         const struct approval *a = container_of(at, struct approval, node);
-        own += (approval_is_pending(a) || !a->shown) && strcmp(a->tenant, tenant) == 0;
+        const bool own = strcmp(a->tenant, tenant) == 0;
+        pending += own && (approval_is_pending(a) || !a->shown);
+        kept += own;
     }
-    if (own < APPROVALS_PENDING_OF_TENANT && all->pending < APPROVALS_PENDING_MAX &&
-        all->kept < APPROVALS_KEPT_MAX)
-        return 0;
-    int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%u approvals of %s are pending, %u of all", own,
-                    tenant, (unsigned)all->pending);
-    err_detail(e, "APPROVALS", tenant, "wait until some are answered, or withdraw some");
-    return r;
+    const struct {
+        uint32_t used, most;
+        const char *rule, *what, *hint;
+    } bounds[] = {
+        {pending, APPROVALS_PENDING_OF_TENANT, "approvals.pending_of_tenant", "pending",
+         "wait until some are answered, or withdraw some"},
+        {kept, APPROVALS_KEPT_OF_TENANT, "approvals.kept_of_tenant", "pending or still valid",
+         "withdraw some that are not needed any more: 'stockade approvals cancel'"},
+        {all->pending, APPROVALS_PENDING_MAX, "approvals.pending", "pending, of all tenants",
+         "try again when some were answered"},
+        {all->kept, APPROVALS_KEPT_MAX, "approvals.kept", "pending or still valid, of all tenants",
+         "try again when some have ended"},
+    };
+    for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
+        char allowed[64];
+        if (bounds[i].used < bounds[i].most)
+            continue;
+        int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%u approvals are %s; at most %u may be",
+                        bounds[i].used, bounds[i].what, bounds[i].most);
+        (void)snprintf(allowed, sizeof allowed, "at most %u approvals", bounds[i].most);
+        err_detail(e, "APPROVALS", tenant, bounds[i].hint);
+        err_rule(e, bounds[i].rule, allowed);
+        return r;
+    }
+    return 0;
 }
 
 static int

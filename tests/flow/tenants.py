@@ -155,6 +155,9 @@ def what_a_tenant_holds_is_bounded_and_listed(b):
     third.close()
     root = sp.Client(b.address)
     check(quotas(root, tenant=f"uid:{THIRD}")[1] == 4, "but to operators")
+    shown = BROKER.json("info", "--tenant", f"uid:{THIRD}")[1]
+    check((shown["tenant"], shown["weight"]) == (f"uid:{THIRD}", 4), shown)
+    check(any(q["name"] == "memory_bytes" for q in shown["quotas"]), shown)
     root.close()
     check(b"memory_bytes" in b.cli("info").stdout and json.loads(b.cli("info", "-o", "json").stdout)["weight"] == 1, "info")
 

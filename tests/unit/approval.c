@@ -136,10 +136,9 @@ take(struct answer *a, const struct err *e)
 {
     a->came = true;
     a->code = e->code;
-    memcpy(a->reason, e->reason, sizeof a->reason);
+    memcpy(a->reason, e->code == ERR_RESOURCE_EXHAUSTED ? e->rule : e->reason, sizeof a->reason);
     memcpy(a->id, e->subject, sizeof a->id);
 }
-
 static void
 on_done(void *cookie, const struct approval *a, const struct err *e)
 {
@@ -150,14 +149,12 @@ on_done(void *cookie, const struct approval *a, const struct err *e)
     if (a != NULL)
         answer->state = a->state;
 }
-
 static void
 never(uv_timer_t *t)
 {
     (void)t;
     fail_msg("no answer came");
 }
-
 static void
 wait_for(const struct answer *a)
 {
@@ -169,7 +166,6 @@ wait_for(const struct answer *a)
     uv_close((uv_handle_t *)&alive, NULL);
     (void)uv_run(&it.loop, UV_RUN_NOWAIT);
 }
-
 static void
 settle(int r, struct answer *a, const struct err *e)
 {
@@ -178,7 +174,6 @@ settle(int r, struct answer *a, const struct err *e)
     else if (r > 0)
         wait_for(a);
 }
-
 static struct answer
 ask_with(const struct approval_ask *ask)
 {
@@ -239,8 +234,6 @@ grant_of(Stockade__V1__ApprovalReach reach, const char *pattern)
     g.pattern = pattern;
     return g;
 }
-
-// ---- the tests
 
 static void
 a_call_that_needs_an_approval_is_refused_until_it_has_one(void **unused)
@@ -528,19 +521,31 @@ a_restart_keeps_pending_granted_and_used_ones(void **unused)
     assert_non_null(approvals_changed_after(it.approvals, revision));
 }
 
+static struct answer
+ask_number(int i)
+{
+    char word[16];
+    (void)snprintf(word, sizeof word, "%d", i);
+    const struct approval_call call = echo(word);
+    return ask(&call, NULL);
+}
+
 static void
-a_tenant_has_a_number_of_pending_ones(void **unused)
+a_tenant_has_a_number_of_pending_and_of_valid_ones(void **unused)
 {
     (void)unused;
-    char word[16];
-    struct approval_call call;
-    for (int i = 0; i < APPROVALS_PENDING_OF_TENANT; i++) {
-        (void)snprintf(word, sizeof word, "%d", i);
-        call = echo(word);
-        expect(ask(&call, NULL), "APPROVAL_PENDING");
+    enum { PENDING = APPROVALS_PENDING_OF_TENANT, KEPT = APPROVALS_KEPT_OF_TENANT };
+    const struct approval_call call = echo("one more");
+    for (int i = 0; i < KEPT; i++) {
+        const struct answer one = ask_number(i);
+        expect(one, "APPROVAL_PENDING");
+        if (i < KEPT - PENDING)
+            expect(agree(&it.first, one.id, NULL), "");
     }
-    call = echo("one more");
-    expect(ask(&call, NULL), "APPROVALS");
+    expect(ask(&call, NULL), "approvals.pending_of_tenant");
+    expect(deny(&it.first, ask_number(KEPT - 1).id), "");
+    expect(agree(&it.first, ask(&call, NULL).id, NULL), ""); // the denied one gives way
+    expect(ask_number(KEPT), "approvals.kept_of_tenant");
     const struct approval_ask other = {.who = &it.stranger, .call = &call};
     expect(ask_with(&other), "APPROVAL_PENDING"); // a tenant fills only its own part
 }
@@ -549,24 +554,19 @@ static void
 what_has_ended_is_forgotten_before_what_is_in_use(void **unused)
 {
     (void)unused;
-    char word[16];
     struct err e;
-    struct approval_call call = echo("kept");
+    const struct approval_call call = echo("kept");
     const Stockade__V1__ApprovalGrant g =
         grant_of(STOCKADE__V1__APPROVAL_REACH__APPROVAL_REACH_SESSION, "");
-    const struct answer kept = ask(&call, NULL);
-    expect(agree(&it.first, kept.id, &g), "");
+    expect(agree(&it.first, ask(&call, NULL).id, &g), "");
     struct answer first = {0};
     for (int i = 0; i <= APPROVALS_KEPT_OF_TENANT; i++) {
-        (void)snprintf(word, sizeof word, "%d", i);
-        call = echo(word);
-        const struct answer one = ask(&call, NULL);
+        const struct answer one = ask_number(i);
         assert_string_equal(one.reason, "APPROVAL_PENDING");
         expect(deny(&it.first, one.id), "");
         first = i == 0 ? one : first;
     }
     assert_null(approvals_find(it.approvals, &it.agent, "team", first.id, &e));
-    call = echo("kept");
     expect(ask(&call, NULL), "");
 }
 
@@ -591,7 +591,7 @@ main(void)
         TEST(the_narrowest_grant_counts),
         TEST(the_requester_withdraws_its_own),
         TEST(a_restart_keeps_pending_granted_and_used_ones),
-        TEST(a_tenant_has_a_number_of_pending_ones),
+        TEST(a_tenant_has_a_number_of_pending_and_of_valid_ones),
         TEST(what_has_ended_is_forgotten_before_what_is_in_use),
     };
     if (sodium_init() < 0)

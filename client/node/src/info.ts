@@ -72,9 +72,9 @@ export interface BrokerInfo {
 }
 
 /** Information about the broker and its host. Rejects with UnavailableError if the broker cannot be reached. */
-export async function info(options: CallOptions & { client?: Client } = {}): Promise<BrokerInfo> {
-  const { client = defaultClient(), ...call } = options;
-  const m = await client.unary(SystemService.method.info, {}, call);
+export async function info(options: CallOptions & { client?: Client; tenant?: string } = {}): Promise<BrokerInfo> {
+  const { client = defaultClient(), tenant = "", ...call } = options;
+  const m = await client.unary(SystemService.method.info, { tenant }, call);
   return {
     version: m.version,
     kernel: m.kernel,

@@ -204,9 +204,12 @@ class Client(Caller, Scoped):
 
     # What needs no sandbox.
 
-    def info(self) -> system_service_pb2.InfoResponse:
-        """Return information about the broker and its host."""
-        return self.call(methods.INFO, system_service_pb2.InfoRequest())
+    def info(self, *, tenant: str = "") -> system_service_pb2.InfoResponse:
+        """Return information about the broker and its host.
+
+        ``tenant``  whose weight, quotas and use; another one than the caller's requires root
+        """
+        return self.call(methods.INFO, system_service_pb2.InfoRequest(tenant=tenant))
 
     def templates(self) -> Iterator[TemplateInfo]:
         """Iterate over the templates of the host, then over those that the caller made."""

@@ -160,9 +160,12 @@ class Client(Caller, AsyncScoped):
 
     # What needs no sandbox.
 
-    async def info(self) -> system_service_pb2.InfoResponse:
-        """Return information about the broker and its host."""
-        return await self.call(methods.INFO, system_service_pb2.InfoRequest())
+    async def info(self, *, tenant: str = "") -> system_service_pb2.InfoResponse:
+        """Return information about the broker and its host.
+
+        ``tenant``  whose weight, quotas and use; another one than the caller's requires root
+        """
+        return await self.call(methods.INFO, system_service_pb2.InfoRequest(tenant=tenant))
 
     def templates(self) -> AsyncIterator[TemplateInfo]:
         """Iterate over the templates of the host, then over those that the caller made."""
