@@ -164,7 +164,8 @@ def a_finding_is_an_alert_as_falco_writes_it(b, c):
             # What falcosidekick wants of an alert.
             check(set(e) == {"hostname", "output", "output_fields", "priority", "rule", "source", "tags", "time"}, e)
             check(RFC3339.fullmatch(e["time"]) and e["priority"] in ("Notice", "Warning", "Critical") and e["hostname"] == socket.gethostname(), e)
-            check(e["source"] == "stockade" and e["tags"] == ["stockade"] and e["rule"] == e["output_fields"]["stockade.rule"], e)
+            check(e["source"] == "stockade" and e["tags"][0] == "stockade" and e["rule"] == e["output_fields"]["stockade.rule"], e)
+            check(e["rule"] != "sensitive-path" or e["tags"] == ["stockade", "T1552.001"], e)
             check(e["output"].isascii() and e["output"].isprintable() and len(e["output"]) < 1024 and
                   re.match(r"\d\d:\d\d:\d\d\.\d{9}: " + e["priority"] + " ", e["output"]), e)
             check(e["output_fields"]["container.id"] and e["output_fields"]["stockade.tenant"] == "uid:0" and

@@ -170,6 +170,7 @@ def servers_that_cannot_be_trusted_are_not_asked_for_keys(b, issuers):
     said = says(b, "certificate", "not public")
     for name, words in (("untrusted", "certificate"), ("misnamed", "name"), ("private", "not public")):
         signer = Signer("ES256", f"{name}-1", f"https://{name}.example")
+        until(lambda signer=signer: "being fetched" not in exchange(signer).stderr, "no fetch is under way")
         refused(exchange(signer), f"the keys of the issuer https://{name}.example are not known", words)
     check("its tokens are refused" in said[0], said)
     check(issuers["untrusted"].asked == 0 and issuers["misnamed"].asked == 0, "the request was never sent")
