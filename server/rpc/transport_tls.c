@@ -6,8 +6,9 @@
 //                                       '---(deadline, other bytes)------'--close--> the socket's on_closed: freed
 //
 // A stranger gets nothing but this before the handshake is done: one of HANDSHAKES_MAX places, HANDSHAKES_PER_ADDRESS of
-// them from one address, for the time of rpc.handshake. A signature costs up to a millisecond, so a turn of the loop makes
-// STEPS_MAX steps of handshakes at most, and other peers are served between them.
+// them from one address, for the time of rpc.handshake. When all are taken, a newcomer gets one of an address with at least
+// as many. A signature costs up to a millisecond, so a turn of the loop makes STEPS_MAX steps of handshakes at most, and
+// other peers are served between them.
 #include "transport_engine.h"
 
 #include <assert.h>
@@ -71,6 +72,7 @@ struct transport_stream {
     void *cookie;
     struct transport_peer peer;
     uint64_t late_ns;
+    unsigned nth; // handshake of its address at that time
     bool open, closing;
     bool inner_reading, inner_writing, ended; // ended: the peer sends no more
     bool reading, got, writing, wrote;        // the operation is in progress; it is finished
@@ -272,36 +274,39 @@ on_late(uv_timer_t *late)
     }
 }
 
+// How many its address has; and whose place goes first: an address with the most has it, of equal ones it is the oldest.
 static unsigned
-shaking_from(const struct engine *t, const struct transport_peer *peer)
+shaking_from(const struct engine *t, const struct transport_peer *peer,
+             struct transport_stream **most)
 {
     unsigned n = 0;
-    list_each(it, &t->shaking) n +=
-        memcmp(list_entry(it, struct transport_stream, node)->peer.address, peer->address,
-               sizeof peer->address) == 0;
+    *most = NULL;
+    list_each(it, &t->shaking)
+    {
+        struct transport_stream *s = list_entry(it, struct transport_stream, node);
+        n += memcmp(s->peer.address, peer->address, sizeof peer->address) == 0;
+        if (*most == NULL || s->nth > (*most)->nth)
+            *most = s;
+    }
     return n;
 }
 
-// Closes the connection without a byte, before anything is allocated for it.
-static void
-refuse(struct transport_stream *inner, enum failure why)
-{
-    metrics_add_by(METRIC_TLS_FAILED, why, 0, 1);
-    below->close(inner);
-}
-
+// Those that are refused get no byte, and nothing is allocated for them.
 static void
 on_accept_below(void *cookie, struct transport_stream *inner, const struct transport_peer *peer)
 {
     struct engine *t = cookie;
-    if (t->base.shutting || t->shaking_n >= HANDSHAKES_MAX) {
-        refuse(inner, FAILED_FULL);
+    struct transport_stream *most;
+    const unsigned nth = shaking_from(t, peer, &most) + 1;
+    const bool full = t->shaking_n >= HANDSHAKES_MAX;
+    if (t->base.shutting || nth > HANDSHAKES_PER_ADDRESS || (full && most->nth < nth)) {
+        metrics_add_by(METRIC_TLS_FAILED,
+                       nth > HANDSHAKES_PER_ADDRESS ? FAILED_ADDRESS : FAILED_FULL, 0, 1);
+        below->close(inner);
         return;
     }
-    if (shaking_from(t, peer) >= HANDSHAKES_PER_ADDRESS) {
-        refuse(inner, FAILED_ADDRESS);
-        return;
-    }
+    if (full)
+        handshake_failed(most, FAILED_FULL, "others needed its place");
     struct transport_stream *s = calloc(1, sizeof *s);
     SSL *ssl = s != NULL ? tls_accept(t->tls) : NULL;
     if (s == NULL || ssl == NULL) {
@@ -314,6 +319,7 @@ on_accept_below(void *cookie, struct transport_stream *inner, const struct trans
     s->inner = inner;
     s->ssl = ssl;
     s->peer = *peer;
+    s->nth = nth;
     s->late_ns = uv_hrtime() + t->handshake_ns;
     list_init(&s->step);
     list_init(&s->node);
@@ -533,14 +539,6 @@ static const struct transport_events events_below = {
     .on_shut = on_shut_below,
 };
 
-static void
-name_failures(void)
-{
-    static const char *const names[FAILURES_N] = {"handshake", "late", "full", "address"};
-    for (uint32_t i = 0; i < FAILURES_N; i++)
-        metrics_name_value(METRIC_BY_TLS, i, names[i]);
-}
-
 static int
 engine_open(uv_loop_t *loop, const struct transport_events *events, void *cookie,
             struct transport **out, struct err *e)
@@ -554,7 +552,9 @@ engine_open(uv_loop_t *loop, const struct transport_events *events, void *cookie
         free(t);
         return rc;
     }
-    name_failures();
+    static const char *const names[FAILURES_N] = {"handshake", "late", "full", "address"};
+    for (uint32_t i = 0; i < FAILURES_N; i++)
+        metrics_name_value(METRIC_BY_TLS, i, names[i]);
     list_init(&t->base.listeners);
     list_init(&t->shaking);
     list_init(&t->ready);

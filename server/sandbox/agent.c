@@ -27,7 +27,7 @@ _Static_assert((int)AGENT_PACKET_MAX <= (int)PACKET_LINK_IN_MAX, "a packet fits"
 enum {
     PACKETS_PER_TURN = 16,
     REST_MAX = 1024,
-    START_MS = 60 * 1000,
+    START_MS = 10 * 1000,
     FORK_MS = 10 * 1000,
     KILL_MS = 5 * 1000
 };

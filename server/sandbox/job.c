@@ -56,6 +56,13 @@ log_job(const struct job *j, const char *event, const struct err *e)
 static void wait_for_its_end(struct job *j);
 static void on_settled(struct sandbox_settler *w);
 
+static bool
+is_frozen(const struct sandbox *s)
+{
+    return s->state == SANDBOX_PAUSING || s->state == SANDBOX_PAUSED ||
+           s->state == SANDBOX_RESUMING || s->state == SANDBOX_COPYING;
+}
+
 // The guest did not respond, so its sandbox is not trusted any more. But if the spawner has not killed the job yet,
 // the guest has nothing to report.
 static void
@@ -67,7 +74,17 @@ on_no_answer(void *cookie)
         wait_for_its_end(j);
         return;
     }
-    (void)err_set(&e, ERR_INTERNAL, "the guest of sandbox %s did not respond", j->sandbox_id);
+    if (j->state == JOB_STARTING && j->end == END_NONE && is_frozen(j->sandbox)) {
+        (void)loop_timer_start(loop_of(j), &j->timeout, JOB_START_MS, on_no_answer, j);
+        return;
+    }
+    if (j->state == JOB_STARTING && j->end == END_NONE)
+        (void)err_set(
+            &e, ERR_INTERNAL,
+            "the guest of sandbox %s did not respond for %d s, so the process was not started",
+            j->sandbox_id, JOB_START_MS / 1000);
+    else
+        (void)err_set(&e, ERR_INTERNAL, "the guest of sandbox %s did not respond", j->sandbox_id);
     log_job(j, "guest-silent", &e);
     sandbox_destroy(j->sandbox, &e, NULL);
 }

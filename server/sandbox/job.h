@@ -34,7 +34,7 @@ enum {
     JOB_COMMAND_BYTES_MAX = 120 * 1024, // arguments and environment
     JOB_SETTLE_MS = 100,                // timeout for the relay's counters, after that
     JOB_GRACE_MS = 100,                 // timeout for the pipes, after the main process ended
-    JOB_START_MS = 60 * 1000,           // timeout for the guest's answer to Start
+    JOB_START_MS = 10 * 1000,           // timeout for the guest's answer to Start
     JOB_KILL_MS = 5 * 1000,             // timeout for its answer to a kill
 };
 

@@ -105,6 +105,14 @@ def a_guest_that_never_answers_is_ended_by_the_time_limit(b):
         is_served(b)
 
 
+def a_guest_that_does_not_answer_start_loses_its_sandbox(b):
+    """Without a time limit, too."""
+    with Neighbour(b):
+        r = b.cli("run", "--", "attack=silent")
+        check(r.returncode not in (0, None) and b"did not respond for 10 s, so the process was not started" in r.stderr, r)
+    is_served(b)
+
+
 def what_it_says_of_sizes_is_not_billed(b):
     code, result = b.json("run", "--", "attack=lies-about-sizes")
     check(code == 0, result)
@@ -178,6 +186,7 @@ def a_guest_that_fails_at_its_birth_keeps_nobody_busy(_):
 
 
 CASES = [what_breaks_the_protocol_ends_the_sandbox_and_says_how, a_guest_that_never_answers_is_ended_by_the_time_limit,
+         a_guest_that_does_not_answer_start_loses_its_sandbox,
          what_it_says_of_sizes_is_not_billed, two_ends_of_one_job_lose_the_sandbox_and_not_the_first_answer,
          control_characters_of_a_failure_are_escaped, cgroups_and_processes_that_it_makes_go_with_it,
          a_terminal_that_it_makes_blocking_does_not_stop_the_broker, a_guest_that_fails_at_its_birth_keeps_nobody_busy]

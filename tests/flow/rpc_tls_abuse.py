@@ -6,6 +6,7 @@ are in turn, 200 if it is not set; a quarter of them are open at a time."""
 import contextlib
 import os
 import random
+import select
 import signal
 import socket
 import ssl
@@ -215,6 +216,23 @@ def half_handshakes_end_by_the_deadline_and_others_are_served():
         check(s.settle(s.fds, before) <= before, "descriptors")
 
 
+def half_handshakes_of_many_addresses_leave_room_for_new_ones():
+    with Server(handshake_ms=120000) as s, contextlib.ExitStack() as open_ones:
+        host, port = address_of(s)
+
+        def half(address):
+            c = open_ones.enter_context(socket.create_connection((host, int(port)), scaled(30), (address, 0)))
+            c.sendall(client_hello()[:50])
+            return c
+
+        kept = [half(f"127.0.1.{1 + i // 32}") for i in range(256)]
+        check(Client(s.tcp).unary("Echo", {"data": b"x"}).data == b"x", "an address that has none gets in")
+        closed = select.select(kept, [], [], 0)[0]
+        check(closed == [kept[31]], f"one that came last of its address has gone: {[kept.index(c) for c in closed]}")
+        with contextlib.suppress(ConnectionResetError):
+            check(half("127.0.1.8").recv(1) == b"", "an address has 32 at most")
+
+
 FLOOD = """
 import socket, sys, time
 host, port, hello = "127.0.0." + sys.argv[1], int(sys.argv[2]), bytes.fromhex(sys.argv[3])
@@ -271,6 +289,7 @@ if __name__ == "__main__":
     sys.exit(run_cases([
         records_that_are_too_long_or_forged_close_the_connection, keys_that_are_renewed_without_end_close_the_connection,
         answers_of_tls_that_nobody_reads_are_bounded, renegotiation_is_refused,
-        half_handshakes_end_by_the_deadline_and_others_are_served, a_flood_of_handshakes_slows_nobody_down_who_is_connected,
+        half_handshakes_end_by_the_deadline_and_others_are_served, half_handshakes_of_many_addresses_leave_room_for_new_ones,
+        a_flood_of_handshakes_slows_nobody_down_who_is_connected,
         no_attack_on_tls_leaves_anything_behind,
         *(case for case in rpc_abuse.CASES if case not in ONLY_IPC)]))
