@@ -117,12 +117,16 @@ typedef void detect_found_fn(void *cookie, const struct detect_finding *f);
 void detect_event(struct detect *d, const struct detect_event *ev, detect_found_fn *found,
                   void *cookie);
 
-// Compares events of a test with all rules, and calls `tried` before each. INVALID_ARGUMENT; RESOURCE_EXHAUSTED (RULE_TEST_WORK): more
+// Compares events of a test with all rules, and calls `tried` before each and `found` as above. INVALID_ARGUMENT; RESOURCE_EXHAUSTED (RULE_TEST_WORK): more
 // work than the bounds allow.
-typedef void detect_tried_fn(void *cookie);
+struct detect_trial {
+    void (*tried)(void *cookie);
+    detect_found_fn *found;
+    void *cookie;
+};
 int detect_try(struct detect *d, const struct detect_bounds *bounds,
-               Stockade__V1__DetectionEvent *const *events, size_t n, detect_tried_fn *tried,
-               detect_found_fn *found, void *cookie, struct err *e);
+               Stockade__V1__DetectionEvent *const *events, size_t n,
+               const struct detect_trial *trial, struct err *e);
 
 struct detect_view {
     const Stockade__V1__DetectionRule *rule;

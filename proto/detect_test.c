@@ -227,8 +227,8 @@ detect_test_rule(const struct config_reader *file, struct detect *d, struct dete
 
 int
 detect_try(struct detect *d, const struct detect_bounds *bounds,
-           Stockade__V1__DetectionEvent *const *events, size_t n, detect_tried_fn *tried,
-           detect_found_fn *found, void *cookie, struct err *e)
+           Stockade__V1__DetectionEvent *const *events, size_t n, const struct detect_trial *trial,
+           struct err *e)
 {
     uint64_t now_ns = BEGIN_S * UINT64_C(1000000000), after_ms = 0, left = bounds->work;
     struct detect_event ev;
@@ -250,8 +250,8 @@ detect_try(struct detect *d, const struct detect_bounds *bounds,
         for (uint32_t t = 1; t <= times; t++) {
             now_ns += after_ms * 1000000;
             make_event(m, now_ns, t, &ev);
-            tried(cookie);
-            detect_event(d, &ev, found, cookie);
+            trial->tried(trial->cookie);
+            detect_event(d, &ev, trial->found, trial->cookie);
         }
     }
     return 0;

@@ -195,12 +195,11 @@ tenant_rules_allowed(const struct detect *d, const char *file, const struct dete
 
 int
 tenant_rules_check(const struct rules_of_tenants *all, const char *tenant, const char *name,
-                   const char *text, size_t n, const struct detect *host, struct detect **out,
-                   struct err *e)
+                   const char *text, const struct detect *host, struct detect **out, struct err *e)
 {
     const struct tenant_rules *t = name != NULL ? tenant_rules_find(all, tenant) : NULL;
     const struct rule_file *old = t != NULL ? tenant_rules_file(t, name) : NULL;
-    struct rule_file f = {.text = (char *)(uintptr_t)text, .n = n};
+    struct rule_file f = {.text = (char *)(uintptr_t)text, .n = strlen(text)};
     (void)snprintf(f.name, sizeof f.name, "%s", name != NULL ? name : "text");
     int r = tenant_rules_read(all, t, old, &f, out, e);
     if (r < 0)
@@ -358,8 +357,8 @@ void
 rules_of_tenants_free(struct rules_of_tenants *all)
 {
     for (uint32_t i = 0; all != NULL && i < RULE_BUCKETS; i++)
-        while (all->bucket[i] != NULL) {
-            struct tenant_rules *t = all->bucket[i];
+        for (struct tenant_rules *t = all->bucket[i], *next; t != NULL; t = next) {
+            next = t->next;
             while (!list_empty(&t->files))
                 tenant_rules_remove(t, list_entry(t->files.next, struct rule_file, node));
             tenant_rules_let_go(all, t);

@@ -78,7 +78,7 @@ bool tenant_rules_may_compare(struct tenant_rules *t, uint64_t now_ns, bool *rep
 // Reads a text as the tenant's file of this name, with its other files. NAME NULL: the text alone. host: rules of the host, whose ids
 // are refused. Free *out with detect_free().
 int tenant_rules_check(const struct rules_of_tenants *all, const char *tenant, const char *name,
-                       const char *text, size_t n, const struct detect *host, struct detect **out,
+                       const char *text, const struct detect *host, struct detect **out,
                        struct err *e);
 
 // Reads the tenant's files again, so that counts of the rules in force do not change. NOT_FOUND: it has no rules. Free *out.

@@ -243,8 +243,8 @@ check(struct server *s, struct call *c, const ProtobufCMessage *req)
         STOCKADE__V1__RULES_SERVICE_CHECK_RESPONSE__INIT;
     struct detect *d = NULL;
     struct err e;
-    if (tenant_rules_check(s->rules, call_tenant(c), m->name, m->text, strlen(m->text),
-                           s->config->anomaly.rules, &d, &e) < 0) {
+    if (tenant_rules_check(s->rules, call_tenant(c), m->name, m->text, s->config->anomaly.rules, &d,
+                           &e) < 0) {
         call_fail(c, &e);
         return;
     }
@@ -305,8 +305,8 @@ rules_to_try(struct server *s, const struct call *c, const char *text, struct de
              struct err *e)
 {
     if (text[0] != '\0')
-        return tenant_rules_check(s->rules, call_tenant(c), NULL, text, strlen(text),
-                                  s->config->anomaly.rules, out, e);
+        return tenant_rules_check(s->rules, call_tenant(c), NULL, text, s->config->anomaly.rules,
+                                  out, e);
     return tenant_rules_again(s->rules, call_tenant(c), out, e);
 }
 
@@ -328,8 +328,8 @@ test(struct server *s, struct call *c, const ProtobufCMessage *req)
     }
     int r = rules_to_try(s, c, m->text, &d, &e);
     if (r == 0)
-        r = detect_try(d, &detect_bounds_tenant, m->events, m->n_events, on_tried, on_found, &t,
-                       &e);
+        r = detect_try(d, &detect_bounds_tenant, m->events, m->n_events,
+                       &(struct detect_trial){on_tried, on_found, &t}, &e);
     detect_free(d);
     if (r < 0)
         call_fail(c, &e);

@@ -46,6 +46,18 @@ class Watch:
     def has(self, *events):
         until(lambda: all(e in self.events for e in events), what=lambda: f"{events} in {self.events[-50:]}")
 
+    def catches_up(self, f, folder):
+        """Until then an event may be among those that are lost: the kernel's queue is full, and nothing enters it. The folder is one
+        that nobody moves: of those its files are reported when they come."""
+        names = []
+
+        def sees_a_new_file():
+            names.append(f"caught-up-{len(names)}")
+            f.sh(f"echo > {folder}/{names[-1]}")
+            return any(e[0] == CREATE and e[1].endswith(tuple(n.encode() for n in names)) for e in list(self.events) if e != "overflow")
+
+        until(sees_a_new_file, lambda: f"{names[-1]} in {self.events[-50:]}")
+
 
 def what_cannot_be_watched_is_refused(b, c):
     f = Files(c, limits={"inodes": 100000})
@@ -125,11 +137,8 @@ for i in range(2000):
     os.mkdir("n"); os.rename("n", "a/n"); os.rmdir("a/n")
 open("a/b/c/end", "w")
 '""")
-    if w.overflows == 0:
-        w.has((CREATE, b"a/b/c/end"))
-    else:
-        f.sh("echo > d/a/b/c/end2")
-        w.has((CREATE, b"a/b/c/end2"))
+    w.catches_up(f, "d")
+    check(w.overflows > 0 or (CREATE, b"a/b/c/end") in w.events, f"{w.events[-50:]}")
     f.sh("mv d/a d/z; echo > d/z/b/c/last")
     w.has((RENAME, b"z", b"a"), (CREATE, b"z/b/c/last"))
 
@@ -186,8 +195,7 @@ def a_storm_with_a_reader_that_never_reads_harms_nobody(b, c):
     for _ in range(100):
         other.write(b"x", b"y")
     check(c.finish(job).result.exit_code == 0, str(job.result))
-    f.sh("echo > d/last")
-    w.has((CREATE, b"last"))
+    w.catches_up(f, "d")
     check(rss_kib(b.process.pid) - before < 16384, f"{rss_kib(b.process.pid) - before} KiB more")
     slow.close()
 
