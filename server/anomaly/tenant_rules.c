@@ -359,8 +359,10 @@ rules_of_tenants_free(struct rules_of_tenants *all)
     for (uint32_t i = 0; all != NULL && i < RULE_BUCKETS; i++)
         for (struct tenant_rules *t = all->bucket[i], *next; t != NULL; t = next) {
             next = t->next;
-            while (!list_empty(&t->files))
-                tenant_rules_remove(t, list_entry(t->files.next, struct rule_file, node));
+            list_each(it, &t->files)
+            {
+                tenant_rules_remove(t, list_entry(it, struct rule_file, node));
+            }
             tenant_rules_let_go(all, t);
         }
     free(all);

@@ -298,7 +298,7 @@ on_accept_below(void *cookie, struct transport_stream *inner, const struct trans
     struct engine *t = cookie;
     struct transport_stream *most;
     const unsigned nth = shaking_from(t, peer, &most) + 1;
-    const bool full = t->shaking_n >= HANDSHAKES_MAX;
+    const bool full = most != NULL && t->shaking_n >= HANDSHAKES_MAX;
     if (t->base.shutting || nth > HANDSHAKES_PER_ADDRESS || (full && most->nth < nth)) {
         metrics_add_by(METRIC_TLS_FAILED,
                        nth > HANDSHAKES_PER_ADDRESS ? FAILED_ADDRESS : FAILED_FULL, 0, 1);
