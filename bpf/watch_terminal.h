@@ -165,7 +165,8 @@ static long out_file(__u32 i, struct out_scan *scan)
         at = 0;
     }
     __u64 left = scan->word >> fd % 64;
-    scan->fd = left ? fd + 1 : (fd | 63) + 1;
+    // Else the verifier follows each value of the low six bits.
+    scan->fd = (left ? fd + 1 : (fd | 63) + 1) + unknown_zero;
     if (!(left & 1) || bpf_probe_read_kernel(&at, sizeof at, (void *)(scan->files + (__u64)fd * 8)))
         return 0;
     if (scan->masters.generation)

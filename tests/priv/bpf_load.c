@@ -230,39 +230,69 @@ when_the_spawner_is_killed_nothing_stays_attached(void **state)
     broker_stop(&b);
 }
 
-// Whether a link on the tracepoint belongs to a program that uses our map of accounts.
+// Whether a program uses a map of this broker's.
 static bool
-is_ours(const struct bpf_link_info *link, uint32_t accounts_id)
+program_uses(uint32_t program, uint32_t map, struct bpf_prog_info *info)
 {
     uint32_t maps[64];
-    struct bpf_prog_info info = {.nr_map_ids = 64, .map_ids = (uintptr_t)maps};
-    uint32_t n = sizeof info;
-    int fd = bpf_prog_get_fd_by_id(link->prog_id);
+    uint32_t n = sizeof *info;
+    int fd = bpf_prog_get_fd_by_id(program);
     bool found = false;
-    if (fd >= 0 && bpf_obj_get_info_by_fd(fd, &info, &n) == 0) {
-        for (uint32_t i = 0; i < info.nr_map_ids; i++)
-            found = found || maps[i] == accounts_id;
-        found = found && strncmp(info.name, "watch_sys_exit", sizeof info.name) == 0;
+    *info = (struct bpf_prog_info){.nr_map_ids = 64, .map_ids = (uintptr_t)maps};
+    if (fd >= 0 && bpf_obj_get_info_by_fd(fd, info, &n) == 0) {
+        for (uint32_t i = 0; i < info->nr_map_ids; i++)
+            found = found || maps[i] == map;
     }
+    info->map_ids = 0;
     if (fd >= 0)
         (void)close(fd);
     return found;
 }
 
-static bool
-syscalls_are_watched(void)
+static uint32_t
+map_id(int fd)
 {
     struct bpf_map_info map = {0};
     uint32_t n = sizeof map;
-    assert_int_equal(bpf_obj_get_info_by_fd(b.bpf_fds[BPF_FD_ACCOUNTS], &map, &n), 0);
+    assert_int_equal(bpf_obj_get_info_by_fd(fd, &map, &n), 0);
+    return map.id;
+}
+
+// Every start of the broker waits for the verifier: half a second per 250,000 instructions that it follows. A loop whose
+// rounds it tells apart, or a function that it checks for each of its callers, is quickly ten times as many.
+static void
+the_verifier_follows_few_instructions(void **state)
+{
+    (void)state;
+    enum { FEW = 100000, KERNELS_OWN = 1000000 };
+    uint32_t most = kernel_has_unix_hooks() ? FEW : KERNELS_OWN; // older verifiers walk differently
+    uint32_t accounts = map_id(b.bpf_fds[BPF_FD_ACCOUNTS]);
+    struct bpf_prog_info info;
+    unsigned programs = 0;
+    for (uint32_t id = 0; bpf_prog_get_next_id(id, &id) == 0;) {
+        if (!program_uses(id, accounts, &info))
+            continue;
+        programs++;
+        if (info.verified_insns > most)
+            fail_msg("%s: %u instructions", info.name, info.verified_insns);
+    }
+    assert_true(programs >= 5);
+}
+
+static bool
+syscalls_are_watched(void)
+{
+    uint32_t accounts = map_id(b.bpf_fds[BPF_FD_ACCOUNTS]);
+    struct bpf_prog_info info;
     bool found = false;
     for (uint32_t id = 0; bpf_link_get_next_id(id, &id) == 0;) {
         struct bpf_link_info link = {0};
-        n = sizeof link;
+        uint32_t n = sizeof link;
         int fd = bpf_link_get_fd_by_id(id);
         if (fd >= 0 && bpf_obj_get_info_by_fd(fd, &link, &n) == 0 &&
-            (link.type == BPF_LINK_TYPE_TRACING || link.type == BPF_LINK_TYPE_RAW_TRACEPOINT))
-            found = found || is_ours(&link, map.id);
+            (link.type == BPF_LINK_TYPE_TRACING || link.type == BPF_LINK_TYPE_RAW_TRACEPOINT) &&
+            program_uses(link.prog_id, accounts, &info))
+            found = found || strncmp(info.name, "watch_sys_exit", sizeof info.name) == 0;
         if (fd >= 0)
             (void)close(fd);
     }
@@ -319,6 +349,7 @@ main(void)
     };
     const struct CMUnitTest with[] = {
         cmocka_unit_test(every_object_loads_and_attaches_to_the_sandboxes_cgroup),
+        cmocka_unit_test(the_verifier_follows_few_instructions),
         cmocka_unit_test(maps_that_must_not_be_empty_are_filled),
         cmocka_unit_test(the_syscall_tracepoint_is_attached_while_it_is_needed),
     };
