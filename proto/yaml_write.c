@@ -54,31 +54,30 @@ is_plain(const char *text)
 }
 
 // Whether a character means itself between quotes: it is neither a line end for YAML (U+0085, U+2028, U+2029) nor one that must not
-// stand in a file (YAML 1.1, section 5.1).
+// stand in a file (YAML 1.1, section 5.1), nor one that makes a line look like another one (U+200B to U+200F, and those of
+// https://www.unicode.org/reports/tr9/ that embed, override and isolate).
 static bool
 is_shown(uint32_t c)
 {
-    return c >= 0x20 && !(c >= 0x7f && c < 0xa0) && c != 0x2028 && c != 0x2029 && c != 0xfeff &&
+    return c >= 0x20 && !(c >= 0x7f && c < 0xa0) && !(c >= 0x200b && c <= 0x200f) &&
+           !(c >= 0x2028 && c <= 0x202e) && !(c >= 0x2060 && c <= 0x206f) && c != 0xfeff &&
            c != 0xfffe && c != 0xffff;
 }
 
 static void
-add_text(struct writing *w, const char *text)
+add_quoted(struct writing *w, const char *text)
 {
     char hex[8];
     size_t n = 0;
-    if (is_plain(text)) {
-        add(w, text);
-        return;
-    }
     add(w, "\"");
     for (const char *p = text; *p != '\0'; p += n) {
         uint32_t c = 0xfffd; // of a byte that is none
         n = utf8_decode(p, UTF8_MAX, &c);
+        const bool shown = n != 0 && is_shown(c);
         n = n != 0 ? n : 1;
         if (*p == '"' || *p == '\\')
             add(w, "\\");
-        if (is_shown(c)) {
+        if (shown) {
             add_bytes(w, p, n);
             continue;
         }
@@ -86,6 +85,15 @@ add_text(struct writing *w, const char *text)
         add(w, hex);
     }
     add(w, "\"");
+}
+
+static void
+add_text(struct writing *w, const char *text)
+{
+    if (is_plain(text))
+        add(w, text);
+    else
+        add_quoted(w, text);
 }
 
 // ---- values
@@ -209,6 +217,14 @@ write_message(struct writing *w, const ProtobufCMessage *m, enum yaml_style styl
     add(w, style == YAML_LINE ? "}" : "");
 }
 
+static size_t
+end(struct writing *w)
+{
+    if (w->room > 0)
+        w->out[w->n < w->room ? w->n : w->room - 1] = '\0';
+    return w->n;
+}
+
 size_t
 yaml_write(const ProtobufCMessage *m, enum yaml_style style, char *out, size_t n)
 {
@@ -216,7 +232,13 @@ yaml_write(const ProtobufCMessage *m, enum yaml_style style, char *out, size_t n
     write_message(&w, m, style, 0, true);
     if (style == YAML_BLOCK)
         add(&w, "\n");
-    if (n > 0)
-        out[w.n < n ? w.n : n - 1] = '\0';
-    return w.n;
+    return end(&w);
+}
+
+size_t
+yaml_write_quoted(const char *text, char *out, size_t n)
+{
+    struct writing w = {out, n, 0};
+    add_quoted(&w, text);
+    return end(&w);
 }

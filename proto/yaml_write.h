@@ -15,3 +15,7 @@ enum yaml_style {
 // Writes at most n bytes with the end, as snprintf(3) does, and returns the length of the whole text. Fields are those that
 // yaml_message() reads.
 size_t yaml_write(const ProtobufCMessage *m, enum yaml_style style, char *out, size_t n);
+
+// Writes a text in double quotes, which cannot end a line and hides nothing: control characters, those that end a line for YAML and those
+// that change the direction of text are escaped, also where yaml_write() writes texts. Otherwise as above.
+size_t yaml_write_quoted(const char *text, char *out, size_t n);

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// See learn.h. Jobs --> sets of words by template --> messages of a policy --> YAML.
-#include "learn.h"
+// See learn.h: gathers what was seen, and writes what learn_layer.c makes of it.
+#include "learn_private.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "proto/arena.h"
 #include "proto/auto.h"
+#include "proto/glob.h"
 #include "proto/target.h"
 #include "proto/utf8.h"
 #include "proto/yaml_write.h"
@@ -18,37 +20,11 @@
 
 enum {
     ARENA_MAX = 16 * 1024 * 1024,
-    TEMPLATES = 16,
-    WORDS_OF_SET = 256,
-    COMMAND_MAX = 1024, // of a pattern
-    TEXT_MAX = 2 * 1024 * 1024,
-    TEST_COMMANDS = 8,
-};
-
-#define VERDICT(name) STOCKADE__V1__POLICY_VERDICT__POLICY_VERDICT_##name
-
-// Different texts in the order in which they came.
-struct set {
-    const char *word[WORDS_OF_SET];
-    size_t n, left_out;
-};
-
-// What was seen of one template.
-struct seen {
-    const char *template;
-    // Commands whose words have no blank in them, and others, as one text.
-    struct set commands, lines;
-    struct set reached, denied; // destinations
-    struct set executed;
-    // Of some commands, their words, for tests.
-    const char **args[TEST_COMMANDS];
-    size_t args_n[TEST_COMMANDS], tests_n;
-};
-
-struct learning {
-    struct arena *arena;
-    struct seen seen[TEMPLATES];
-    size_t n;
+    COMMAND_MAX = 1024,  // of a pattern
+    PATH_TEXT_MAX = 255, // of a path in an event: a longer one is cut
+    NOTE_MAX = 512,
+    COMMENT_MAX = 6 * 1024 + 3, // of a text in quotes, escaped
+    TEXT_MAX = 4 * 1024 * 1024,
 };
 
 struct learning *
@@ -80,22 +56,38 @@ no_memory(struct err *e)
 }
 
 static int
-add_word(struct learning *l, struct set *s, const char *word, struct err *e)
+add_word(struct learning *l, struct set *s, const char *word, const char *job, struct err *e)
 {
+    const char *at = NULL;
     for (size_t i = 0; i < s->n; i++)
         if (strcmp(s->word[i], word) == 0)
             return 0;
-    if (s->n == WORDS_OF_SET) {
+    if (s->n == (s->most != 0 ? s->most : WORDS_OF_SET)) {
         s->left_out++;
         return 0;
     }
     s->word[s->n] = arena_copy(l->arena, word, strlen(word));
-    return s->word[s->n++] != NULL ? 0 : no_memory(e);
+    s->from[s->n] = at = arena_copy(l->arena, job, strnlen(job, JOB_SHOWN));
+    return s->word[s->n++] != NULL && at != NULL ? 0 : no_memory(e);
+}
+
+int
+learning_note(struct learning *l, struct err *e, const char *fmt, ...)
+{
+    char text[NOTE_MAX];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    text[utf8_cut(text, strlen(text))] = '\0';
+    return add_word(l, &l->notes, text, "", e);
 }
 
 static int
 find_template(struct learning *l, const char *template, struct seen **out, struct err *e)
 {
+    if (template[0] == '\0')
+        template = "default";
     for (size_t i = 0; i < l->n; i++)
         if (strcmp(l->seen[i].template, template) == 0) {
             *out = &l->seen[i];
@@ -108,6 +100,7 @@ find_template(struct learning *l, const char *template, struct seen **out, struc
     (*out)->template = arena_copy(l->arena, template, strlen(template));
     if ((*out)->template == NULL)
         return no_memory(e);
+    (*out)->lines.most = LINES_OF_RULE;
     l->n++;
     return 0;
 }
@@ -170,186 +163,222 @@ add_test(struct learning *l, struct seen *s, const char *const *args, size_t n, 
 }
 
 static int
-add_command(struct learning *l, struct seen *s, const char *const *args, size_t n, struct err *e)
+add_command(struct learning *l, struct seen *s, const struct learnt_job *j, struct err *e)
 {
     char pattern[COMMAND_MAX + 1];
+    const char *const *args = j->args;
+    const size_t n = j->args_n;
     if (n == 0)
         return 0;
     make_pattern(args, n, pattern);
     struct set *to =
         is_splittable(args, n) && strlen(pattern) < COMMAND_MAX ? &s->commands : &s->lines;
     const size_t before = to->n;
-    int r = add_word(l, to, pattern, e);
+    int r = add_word(l, to, pattern, j->id, e);
     return r == 0 && to->n > before ? add_test(l, s, args, n, e) : r;
 }
 
-// Only what a policy can name.
-static int
-add_destination(struct learning *l, struct set *to, const char *text, struct err *e)
+// A job chooses the names that it looks up. One that a policy would read as more than one host ("*", "*.org", "@pypi",
+// "10.0.0.0/8"), or cannot hold, is left out.
+static bool
+is_one_host(const char *text)
 {
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-[]";
     struct target_text unused;
     struct err none;
-    return target_parse(text, &unused, &none) == 0 ? add_word(l, to, text, e) : 0;
+    return text[0] != '\0' && text[strspn(text, letters)] == '\0' &&
+           target_parse(text, &unused, &none) == 0;
 }
 
 static int
-add_record(struct learning *l, struct seen *s, const Stockade__V1__Record *m, struct err *e)
+add_destination(struct learning *l, struct set *to, const char *text, const char *job,
+                struct err *e)
 {
+    char shown[COMMENT_MAX];
+    if (is_one_host(text))
+        return add_word(l, to, text, job, e);
+    (void)yaml_write_quoted(text, shown, sizeof shown);
+    return learning_note(l, e, "job %.*s: the destination %.300s is left out: it is not one host",
+                         JOB_SHOWN, job, shown);
+}
+
+// Notes everything that the record of a job does not have.
+static int
+add_gaps(struct learning *l, const struct learnt_job *j, struct err *e)
+{
+    const Stockade__V1__Completeness *c = j->record != NULL ? j->record->completeness : NULL;
+    int r = 0;
+    if (c == NULL)
+        return learning_note(l, e, "job %.*s: nothing recorded what it did", JOB_SHOWN, j->id);
+    if (!j->ended)
+        r = learning_note(l, e, "job %.*s: it has not ended", JOB_SHOWN, j->id);
+    if (r == 0 && j->record->cut)
+        r = learning_note(
+            l, e, "job %.*s: some of its destinations, denials or programs are not in its record",
+            JOB_SHOWN, j->id);
+    for (size_t i = 0; i < c->n_lost && r == 0; i++)
+        r = learning_note(l, e, "job %.*s: %" PRIu64 " events of class %s were lost", JOB_SHOWN,
+                          j->id, c->lost[i]->events, c->lost[i]->event_class);
+    for (size_t i = 0; i < c->n_missing && !c->complete && r == 0; i++)
+        r = learning_note(l, e, "job %.*s: not watched: %s", JOB_SHOWN, j->id, c->missing[i]);
+    return r == 0 && !c->complete
+               ? learning_note(l, e, "job %.*s: its record is not complete", JOB_SHOWN, j->id)
+               : r;
+}
+
+static int
+add_record(struct learning *l, struct seen *s, const struct learnt_job *j, struct err *e)
+{
+    static const char *const operations[] = {"connect", "sendmsg", "dns", "relay"};
+    const Stockade__V1__Record *m = j->record;
     int r = 0;
     for (size_t i = 0; i < m->n_reached && r == 0; i++)
-        r = add_destination(l, &s->reached, m->reached[i], e);
-    for (size_t i = 0; i < m->n_denials && r == 0; i++) {
-        static const char *const operations[] = {"connect", "sendmsg", "dns", "relay"};
+        r = add_destination(l, &s->reached, m->reached[i], j->id, e);
+    for (size_t i = 0; i < m->n_denials && r == 0; i++)
         for (size_t k = 0; k < sizeof operations / sizeof operations[0] && r == 0; k++)
             if (strcmp(m->denials[i]->operation, operations[k]) == 0)
-                r = add_destination(l, &s->denied, m->denials[i]->destination, e);
-    }
+                r = add_destination(l, &s->denied, m->denials[i]->destination, j->id, e);
     for (size_t i = 0; i < m->n_executed && r == 0; i++)
-        r = add_word(l, &s->executed, m->executed[i]->path, e);
+        r = add_word(l, &s->executed, m->executed[i]->path, j->id, e);
     return r;
 }
 
 int
-learning_add(struct learning *l, const char *template, const char *const *args, size_t args_n,
-             const Stockade__V1__Record *record, struct err *e)
+learning_add(struct learning *l, const struct learnt_job *j, struct err *e)
 {
     struct seen *s = NULL;
-    int r = find_template(l, template[0] != '\0' ? template : "default", &s, e);
+    int r = find_template(l, j->template, &s, e);
     if (r == 0)
-        r = add_command(l, s, args, args_n, e);
-    return r == 0 && record != NULL ? add_record(l, s, record, e) : r;
+        r = add_command(l, s, j, e);
+    if (r == 0)
+        r = add_gaps(l, j, e);
+    return r == 0 && j->record != NULL ? add_record(l, s, j, e) : r;
 }
 
-// ---- the messages
+// ---- events
 
-enum { RULES_OF_LAYER = 6 };
-
-struct making {
-    const struct seen *s;
-    Stockade__V1__PolicyLayer layer;
-    char name[41];
-    const char *templates[1];
-    Stockade__V1__PolicyRule rule[RULES_OF_LAYER], *rules[RULES_OF_LAYER];
-    Stockade__V1__PolicyMatch match[RULES_OF_LAYER];
-    const char *destinations[2 * WORDS_OF_SET];
-    size_t destinations_n;
-    Stockade__V1__PolicyTest test[TEST_COMMANDS + 1], *tests[TEST_COMMANDS + 1];
-    Stockade__V1__PolicyCall call[TEST_COMMANDS + 1];
-};
-
-static const char *const runs[] = {"ProcessService/Run", "ProcessService/Start"};
-static const char *const all_runs[] = {"ProcessService/Run", "ProcessService/Start",
-                                       "ProcessService/AddToBatch", "CodeService/*"};
-static const char *const makes[] = {"SandboxService/*"};
-static const char *const any[] = {"*"};
-
-static Stockade__V1__PolicyRule *
-add_rule(struct making *m, const char *id, Stockade__V1__PolicyVerdict verdict, const char *reason)
+// Why a path cannot be written as a pattern that means this path alone; NULL: it can.
+static const char *
+unfit(const char *path)
 {
-    const size_t i = m->layer.n_rules++;
-    stockade__v1__policy_rule__init(&m->rule[i]);
-    stockade__v1__policy_match__init(&m->match[i]);
-    m->rule[i].id = id;
-    m->rule[i].verdict = verdict;
-    m->rule[i].reason = reason;
-    m->rule[i].match = &m->match[i];
-    m->rules[i] = &m->rule[i];
-    return &m->rule[i];
+    if (path[0] != '/')
+        return "it is relative";
+    if (strlen(path) >= PATH_TEXT_MAX)
+        return "it is too long for an event";
+    if (!glob_is_plain(path))
+        return "it has a '*', which would allow other paths";
+    for (const char *p = path; *p != '\0'; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            return "it has control characters";
+    return strstr(path, "\xef\xbf\xbd") != NULL ? "it is not UTF-8" : NULL;
 }
 
-#define SET_LIST(message, field, list, count)                                                      \
-    ((message)->field = (const char **)(uintptr_t)(list), (message)->n_##field = (count))
-
-static void
-add_runs(struct making *m, const char *id, bool lines, const struct set *words)
+static int
+add_transfer(struct learning *l, struct seen *s, const Stockade__V1__FileTransfer *t, struct err *e)
 {
-    if (words->n == 0)
-        return;
-    Stockade__V1__PolicyMatch *match = add_rule(m, id, VERDICT(ALLOW), "")->match;
-    SET_LIST(match, methods, runs, 2);
-    if (lines)
-        SET_LIST(match, lines, words->word, words->n);
-    else
-        SET_LIST(match, commands, words->word, words->n);
-    if (m->destinations_n > 0)
-        SET_LIST(match, destinations, m->destinations, m->destinations_n);
+    char shown[COMMENT_MAX];
+    const char *why = unfit(t->path);
+    if (why == NULL)
+        return add_word(l, strcmp(t->direction, "in") == 0 ? &s->put : &s->got, t->path, "", e);
+    (void)yaml_write_quoted(t->path, shown, sizeof shown);
+    return learning_note(l, e, "the path %.300s of a transfer is left out: %s", shown, why);
 }
 
-static void
-add_other_network(struct making *m)
+static int
+add_touched(struct learning *l, struct seen *s, const Stockade__V1__Event *event, struct err *e)
 {
-    static const char reason[] = "the learnt jobs reached other destinations, or none";
-    Stockade__V1__PolicyMatch *match =
-        add_rule(m, "other-destinations", VERDICT(DENY), reason)->match;
-    SET_LIST(match, destinations, any, 1);
+    char text[2048];
+    const Stockade__V1__FileOpen *f = event->file;
+    (void)snprintf(text, sizeof text, "%s%s %s", f->operation, f->error != 0 ? " (it failed)" : "",
+                   f->resolved[0] != '\0' ? f->resolved : f->path);
+    text[utf8_cut(text, strlen(text))] = '\0';
+    return add_word(l, &s->touched, text, event->process_id, e);
 }
 
-static void
-add_tests(struct making *m, Stockade__V1__PolicyRule *to)
+int
+learning_add_event(struct learning *l, const Stockade__V1__Event *event, struct err *e)
 {
-    static const char *const other[] = {"something-that-nobody-ran"};
-    for (size_t i = 0; i <= m->s->tests_n; i++) {
-        const bool last = i == m->s->tests_n;
-        stockade__v1__policy_test__init(&m->test[i]);
-        stockade__v1__policy_call__init(&m->call[i]);
-        m->call[i].template_ = m->s->template;
-        if (last)
-            SET_LIST(&m->call[i], command, other, 1);
-        else
-            SET_LIST(&m->call[i], command, m->s->args[i], m->s->args_n[i]);
-        m->test[i].call = &m->call[i];
-        m->test[i].expect = last ? VERDICT(DENY) : VERDICT(ALLOW);
-        m->tests[i] = &m->test[i];
-    }
-    to->tests = m->tests;
-    to->n_tests = m->s->tests_n + 1;
-}
-
-static void
-make_layer(struct making *m, const struct seen *s)
-{
-    static const char about[] = "learnt from jobs: review it before it is used";
-    *m = (struct making){.s = s};
-    stockade__v1__policy_layer__init(&m->layer);
-    (void)snprintf(m->name, sizeof m->name, "learnt.%.33s", s->template);
-    m->layer.name = m->name;
-    m->layer.about = about;
-    m->templates[0] = s->template;
-    SET_LIST(&m->layer, templates, m->templates, 1);
-    m->layer.rules = m->rules;
-    for (size_t i = 0; i < s->reached.n; i++)
-        m->destinations[m->destinations_n++] = s->reached.word[i];
-    for (size_t i = 0; i < s->denied.n && m->destinations_n < WORDS_OF_SET; i++)
-        m->destinations[m->destinations_n++] = s->denied.word[i];
-    if (m->destinations_n == 0)
-        add_other_network(m); // before the others: they do not say what a network must be
-    add_runs(m, "commands", false, &s->commands);
-    add_runs(m, "lines", true, &s->lines);
-    if (m->destinations_n > 0) {
-        Stockade__V1__PolicyMatch *match = add_rule(m, "destinations", VERDICT(ALLOW), "")->match;
-        SET_LIST(match, methods, makes, 1);
-        SET_LIST(match, destinations, m->destinations, m->destinations_n);
-        add_other_network(m);
-    }
-    Stockade__V1__PolicyRule *other =
-        add_rule(m, "other-commands", VERDICT(DENY), "no learnt job ran this command");
-    SET_LIST(other->match, methods, all_runs, 4);
-    add_tests(m, other);
+    struct seen *s = NULL;
+    const bool transfer = event->detail_case == STOCKADE__V1__EVENT__DETAIL_TRANSFER;
+    if (!transfer && event->detail_case != STOCKADE__V1__EVENT__DETAIL_FILE)
+        return 0;
+    int r = find_template(l, event->template_, &s, e);
+    if (r < 0)
+        return r;
+    return transfer ? add_transfer(l, s, event->transfer, e) : add_touched(l, s, event, e);
 }
 
 // ---- writing
 
-static void
-put_comments(const char *what, const struct set *s, FILE *to)
+struct text {
+    char *bytes;
+    size_t n; // up to TEXT_MAX: too large
+};
+
+__attribute__((format(printf, 2, 3))) static void
+put(struct text *t, const char *fmt, ...)
 {
+    va_list args;
+    va_start(args, fmt);
+    const int n = vsnprintf(t->bytes + t->n, TEXT_MAX - t->n, fmt, args);
+    va_end(args);
+    t->n = n < 0 || (size_t)n >= TEXT_MAX - t->n ? TEXT_MAX - 1 : t->n + (size_t)n;
+}
+
+// Texts of jobs stay in quotes: no character of them can end the comment.
+static void
+put_comments(struct text *t, const char *what, const struct set *s)
+{
+    char shown[COMMENT_MAX];
     for (size_t i = 0; i < s->n; i++) {
-        (void)fprintf(to, "# %s ", what);
-        for (const char *p = s->word[i]; *p != '\0'; p++)
-            (void)fputc((unsigned char)*p < 0x20 || *p == 0x7f ? '?' : *p, to);
-        (void)fputc('\n', to);
+        (void)yaml_write_quoted(s->word[i], shown, sizeof shown);
+        put(t, "# %s %s", what, shown);
+        put(t, s->from[i][0] != '\0' ? " (job %s)\n" : "%s\n", s->from[i]);
     }
     if (s->left_out > 0)
-        (void)fprintf(to, "# ... and %zu more\n", s->left_out);
+        put(t, "# ... and more that did not fit here: %zu times\n", s->left_out);
+}
+
+static void
+put_template(struct text *t, const struct seen *s)
+{
+    put(t, "# Template %s: where the entries of its layer come from.\n", s->template);
+    put_comments(t, "command ('*' stands for any text)", &s->commands);
+    put_comments(t, "line ('*' stands for any text)", &s->lines);
+    put_comments(t, "reached", &s->reached);
+    put_comments(t, "was denied, remove it if it shall not be reached:", &s->denied);
+    put_comments(t, "file that went in:", &s->put);
+    put_comments(t, "file that came out:", &s->got);
+    if (s->executed.n + s->touched.n > 0)
+        put(t, "# What its jobs did by themselves, about which no policy decides:\n");
+    put_comments(t, "executed", &s->executed);
+    put_comments(t, "sensitive path:", &s->touched);
+}
+
+static bool
+is_complete(const struct learning *l)
+{
+    size_t left_out = l->notes.n;
+    for (size_t i = 0; i < l->n; i++) {
+        const struct seen *s = &l->seen[i];
+        left_out += s->commands.left_out + s->lines.left_out + s->reached.left_out +
+                    s->denied.left_out + s->put.left_out + s->got.left_out;
+    }
+    return left_out == 0;
+}
+
+static void
+put_all(struct text *t, const struct learning *l)
+{
+    put(t, "# Learnt by stockade: review each line, then put the file into "
+           "/etc/stockade/policy.d.\n");
+    if (!is_complete(l))
+        put(t, "# INCOMPLETE: not all of what the jobs did is known, so this policy may be too "
+               "narrow:\n");
+    put_comments(t, "INCOMPLETE:", &l->notes);
+    for (size_t i = 0; i < l->n; i++)
+        put_template(t, &l->seen[i]);
 }
 
 // What was written must be what a broker accepts.
@@ -372,34 +401,29 @@ int
 learning_write(const struct learning *l, FILE *to, struct err *e)
 {
     struct making *auto_free all = calloc(TEMPLATES, sizeof *all);
-    char *auto_free text = malloc(TEXT_MAX);
+    char *auto_free bytes = malloc(TEXT_MAX);
+    struct text text = {.bytes = bytes};
     Stockade__V1__PolicyLayer *layers[TEMPLATES];
     Stockade__V1__PolicyDocument document = STOCKADE__V1__POLICY_DOCUMENT__INIT;
-    if (all == NULL || text == NULL)
+    if (all == NULL || bytes == NULL)
         // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): auto_free
         return no_memory(e);
     if (l->n == 0)
         return err_set(e, ERR_FAILED_PRECONDITION, "there is no job to learn from");
     for (size_t i = 0; i < l->n; i++) {
-        make_layer(&all[i], &l->seen[i]);
+        learn_layer(&all[i], &l->seen[i], is_complete(l));
         layers[i] = &all[i].layer;
     }
     document.layers = layers;
     document.n_layers = l->n;
-    if (yaml_write(&document.base, YAML_BLOCK, text, TEXT_MAX) >= TEXT_MAX)
+    put_all(&text, l);
+    text.n += yaml_write(&document.base, YAML_BLOCK, bytes + text.n, TEXT_MAX - text.n);
+    if (text.n >= TEXT_MAX - 1)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "learn a policy: it is too large");
-    int r = check(text, e);
+    int r = check(bytes, e);
     if (r < 0)
         return err_wrap(e, "learn a policy");
-    (void)fprintf(to, "# Learnt by stockade: review each line, then put the file into "
-                      "/etc/stockade/policy.d.\n");
-    for (size_t i = 0; i < l->n; i++) {
-        (void)fprintf(to, "# Template %s:\n", l->seen[i].template);
-        put_comments("reached", &l->seen[i].reached, to);
-        put_comments("was denied, remove it if it shall not be reached:", &l->seen[i].denied, to);
-        put_comments("executed", &l->seen[i].executed, to);
-    }
-    (void)fputs(text, to);
+    (void)fputs(bytes, to);
     return fflush(to) == 0 ? 0 : err_sys(e, errno, "write the learnt policy");
 }
 

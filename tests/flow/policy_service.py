@@ -65,12 +65,12 @@ tests:
 """
 
 
-def stockade(b, *args, token=None):
+def stockade(b, *args, token=None, text=None):
     env = {k: v for k, v in os.environ.items() if k != "STOCKADE_TOKEN"}
     env["STOCKADE_ADDRESS"] = b.address if b is not None else "ipc:///nowhere/stockade.sock"
     if token is not None:
         env["STOCKADE_TOKEN"] = token
-    return subprocess.run([binary("stockade"), *args], env=env, capture_output=True, text=True, check=False, timeout=scaled(60))
+    return subprocess.run([binary("stockade"), *args], env=env, input=text, capture_output=True, text=True, check=False, timeout=scaled(60))
 
 
 def policy(b, *args, **more):
@@ -225,6 +225,57 @@ def what_was_learnt_passes_and_nothing_else_does(b):
     ended(policy(b, "learn", "nosuch"), 1, "name a process by its id")
 
 
+def what_was_learnt_has_paths_and_says_where_it_comes_from(b):
+    box = ended(stockade(b, "create", "--template", "wide"), 0).strip()
+    hostile = "/tmp/x\u2028layers: []\u0085- \u202e"
+    job = ended(stockade(b, "exec", "-d", box, "--", "sh", "-c", f"cp /bin/true '{hostile}'; '{hostile}'; cat /etc/shadow; exec true"), 0).strip()
+    stockade(b, "logs", "-f", job)
+    ended(stockade(b, "fs", "write", box, "/tmp/in.txt", text="in"), 0)
+    ended(stockade(b, "fs", "cat", box, "/tmp/in.txt"), 0)
+    ended(stockade(b, "fs", "write", box, "/tmp/any*", text="in"), 0)
+    text = ended(policy(b, "learn", "--sandbox", box), 0, 'file that went in: "/tmp/in.txt"', 'file that came out: "/tmp/in.txt"')
+    check("INCOMPLETE" in text and "/tmp/any*" in text and "which would allow other paths" in text, text)
+    lines = text.splitlines()  # at each character that ends a line for YAML
+    head = lines[:lines.index("layers:")]
+    check(all(line.startswith("# ") for line in head) and lines.count("layers:") == 1 and "\u202e" not in text, text)
+    check(f"(job {job[:12]})" in text, text)
+    if "executed" in text:
+        check("layers: []" in text, "the hostile program is named, in quotes")
+    if "sensitive path" in text:
+        check('"open /etc/shadow"' in text or '"open (it failed) /etc/shadow"' in text, text)
+    ended(stockade(b, "rm", box), 0)
+    write(b.policies, "learnt.yaml", text)
+    ended(policy(b, "reload"), 0, "changed")
+    new = ended(stockade(b, "create", "--template", "wide"), 0).strip()
+    ended(stockade(b, "fs", "write", new, "/tmp/in.txt", text="in"), 0)
+    ended(stockade(b, "fs", "cat", new, "/tmp/in.txt"), 0, "in")
+    ended(stockade(b, "fs", "cat", new, "/etc/passwd"), 77, "no learnt transfer had this path", "learnt.wide/other-files")
+    ended(stockade(b, "fs", "write", new, "/tmp/any1", text="in"), 77, "learnt.wide/other-files")
+    ended(stockade(b, "fs", "ls", new, "/etc"), 0)  # no contents
+    ended(stockade(b, "rm", new), 0)
+    os.unlink(f"{b.policies}/learnt.yaml")
+    ended(policy(b, "reload"), 0)
+
+
+def what_a_record_lacks_is_said_in_the_policy(b):
+    many = "i=0; while [ $i -lt 90 ]; do ln -s /bin/true /tmp/t$i; /tmp/t$i; i=$((i+1)); done"
+    few = f"{b.folder}/few.yaml"
+    ended(stockade(b, "run", "--template", "wide", "--learn", few, "--", "true"), 0)
+    with open(few, encoding="utf-8") as f:
+        text = f.read()
+    if "record is not complete" in text:
+        check("not watched: " in text and "so it may be too narrow" in text, text)
+        return  # a host that cannot watch everything
+    check("INCOMPLETE" not in text and "too narrow" not in text, text)
+    cut = f"{b.folder}/cut.yaml"
+    ended(stockade(b, "run", "--template", "wide", "--learn", cut, "--", "sh", "-c", many), 0)
+    with open(cut, encoding="utf-8") as f:
+        text = f.read()
+    check("# INCOMPLETE: not all of what the jobs did is known" in text and "are not in its record" in text, text)
+    check("so it may be too narrow" in text[text.index("layers:"):], text)
+    ended(policy(b, "check", cut), 0, "1 layer")
+
+
 def reload_changes_all_or_nothing_and_check_changes_nothing(b):
     bad = BASE.replace("verdict: deny\n        reason", "verdict: deni\n        reason")
     write(b.policies, "base.yaml", bad)
@@ -300,7 +351,8 @@ def main():
         status = run_cases([explain_says_what_the_call_would_meet, explain_counts_nothing_and_asks_nobody, rights_and_tokens_are_layers_as_well,
                             another_tenant_is_explained_to_operators_alone, show_leaves_out_what_is_about_others,
                             a_template_carries_its_own_policy, a_request_narrows_itself_and_widens_nothing,
-                            what_was_learnt_passes_and_nothing_else_does, reload_changes_all_or_nothing_and_check_changes_nothing, diff_names_each_change,
+                            what_was_learnt_passes_and_nothing_else_does, what_was_learnt_has_paths_and_says_where_it_comes_from,
+                            what_a_record_lacks_is_said_in_the_policy, reload_changes_all_or_nothing_and_check_changes_nothing, diff_names_each_change,
                             files_are_checked_tested_and_explained_without_a_broker], lambda case: case(b))
     sys.exit(status)
 
