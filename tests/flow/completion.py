@@ -3,7 +3,9 @@
 """The completion scripts in their shells: a line is typed on a terminal, TAB is pressed, and the command that the
 shell would run is read. A missing shell is reported and skipped."""
 
+import contextlib
 import fcntl
+import json
 import os
 import pty
 import re
@@ -15,9 +17,12 @@ import sys
 import termios
 import time
 
+import sp
 from broker import Broker, binary, skip
 from cli import check, expect
 from slowness import scaled
+
+sp.load("proto/gen/descriptor_set.bin")
 
 # How each is started, and told to show what it would have run. They find the command by its name, as people do.
 SHELLS = {
@@ -42,6 +47,17 @@ LINES = (
     ("run -- ./a-prog", "<run><--><./a-program>"),
     ("exec -it my-box ./a-prog", "<exec><-it><my-box><./a-program>"),
     ("exec my-box cat a-f", "<exec><my-box><cat><a-file>"),
+    ("run --policy a-f", "<run><--policy><a-file>"),
+    ("run --policy=a-f", "<run><--policy=a-file>"),
+    ("--token-file a-f", "<--token-file><a-file>"),
+    ("key revoke ", "<key><revoke><{key}>"),
+    ("approvals approve ", "<approvals><approve><{approval}>"),
+    ("run --approval ", "<run><--approval><{approval}>"),
+    ("policy learn ", "<policy><learn><{process}>"),
+    ("rules disable my", "<rules><disable><my-rule>"),
+    ("rules rm ", "<rules><rm><my-rules>"),
+    ("audit proof ", "<audit><proof><{process}>"),
+    ("token mint --sandboxes my", "<token><mint><--sandboxes><my-box>"),
 )
 
 
@@ -94,7 +110,16 @@ def main():
         for name in ("a-program", "a-file"):
             with open(os.path.join(b.folder, name), "w", encoding="utf-8") as f:
                 os.fchmod(f.fileno(), 0o755 if name == "a-program" else 0o644)
-        places = {"address": b.address, "process": process[:12]}
+        rules = os.path.join(b.folder, "my-rules.yaml")
+        with open(rules, "w", encoding="utf-8") as f:
+            f.write("rules: [{id: my-rule, severity: notice, response: log, match: {kinds: [exec]}, message: m}]\n")
+        expect(b.cli("rules", "set", rules), 0)
+        expect(b.cli("key", "create", "--label", "of mine"), 0)
+        keys = json.loads(expect(b.cli("key", "ls", "-o", "json"), 0).stdout)
+        with contextlib.closing(sp.Client(b.address)) as c:
+            run = sp.message("stockade.v1.RunRequest")(command={"args": ["true"]}).SerializeToString()
+            approval = c.unary("/stockade.v1.ApprovalService/Create", {"method": "ProcessService/Run", "request": run}).approval.id
+        places = {"address": b.address, "process": process[:12], "key": keys[0]["id"], "approval": approval}
         for name in SHELLS:
             if name not in shells:
                 print(f"skipped: {name} is not installed", flush=True)

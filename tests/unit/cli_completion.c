@@ -121,6 +121,31 @@ values_that_are_known_are_offered(void **state)
     assert_offers("template ", "build create ls show rm prune ");
     assert_offers("template build ", ":files ");
     assert_offers("profiles export default ", ":files ");
+    assert_offers("key ", "create ls revoke ");
+    assert_offers("token r", "revoke rotate ");
+    assert_offers("approvals ", "ls show approve deny cancel watch ");
+    assert_offers("audit ", "verify export grep show proof tail ");
+    assert_offers("audit verify ", ":files ");
+    assert_offers("audit verify a ", ":files ");
+    assert_offers("audit grep text ", ":files ");
+    assert_offers("audit grep ", "");
+    assert_offers("audit tail ", "");
+    assert_offers("rules ", "check test ls show set get rm enable disable ");
+    assert_offers("rules set ", ":files ");
+    assert_offers("admin ", "backup cert audit-key encryption ");
+    assert_offers("admin backup ", ":files ");
+    assert_offers("admin backup a ", "");
+    assert_offers("admin audit-key ", "show rotate export ");
+    assert_offers("admin audit-key export ", ":files ");
+    assert_offers("admin audit-key show ", "");
+    assert_offers("admin encryption r", "rotate ");
+    assert_offers("policy explain --credential k", "key ");
+    assert_offers("policy explain --policy ", ":files ");
+    assert_offers("policy learn --write=", ":files ");
+    assert_offers("--token-file ", ":files ");
+    assert_offers("token mint --allow @py", "@pypi ");
+    assert_offers("run --allow=@py", "--allow=@pypi ");
+    assert_offers("run --allow example", "");
 }
 
 static void
