@@ -169,6 +169,7 @@ listen_all(struct broker *b, struct err *e)
     rpc_set_audit(b->s.rpc, b->s.audit);
     rpc_set_state(b->s.rpc, b->s.state, take_ptr(b->earlier));
     dispatch_set_credentials(b->s.dispatch, access_check, b->s.access);
+    rpc_set_refused(b->s.rpc, access_handshake_refused, b->s.access);
     access_set_events(b->s.access, telemetry_events(b->s.telemetry));
     dispatch_set_authority(b->s.dispatch, authority_decide, &b->s);
     approval_gate_open(&b->s);

@@ -360,6 +360,7 @@ static const struct kind {
     {"POLICY_CHANGED", CLASS_API, 3, fill_api},
     {"JOB_STARTED", CLASS_API, 1, fill_api},
     {"CREDENTIAL_REFUSED", CLASS_AUTHENTICATION, 1, fill_authentication},
+    {"HANDSHAKE_REFUSED", CLASS_AUTHENTICATION, 1, fill_authentication},
 };
 static const struct kind refused_query = {"DENIED", CLASS_DNS, 2, fill_dns};
 static const struct kind other = {"", CLASS_API, ACTIVITY_OTHER, fill_api};

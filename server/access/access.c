@@ -164,29 +164,58 @@ access_set_events(struct access *a, struct events *events)
 
 // The events belong to root, whose tenant has this name whatever the configuration maps.
 static void
-publish(struct access *a, const struct principal *peer, const char *whose, bool limited,
-        const struct err *why)
+publish(const struct access *a, Stockade__V1__EventKind kind,
+        Stockade__V1__CredentialRefused *detail, const char *why)
 {
     Stockade__V1__Event m;
-    Stockade__V1__CredentialRefused detail = STOCKADE__V1__CREDENTIAL_REFUSED__INIT;
     char text[EVENT_TEXT];
-    uint64_t left_out = 0;
-    if (a->events == NULL || !failures_may_publish(&a->failures, uv_hrtime(), &left_out))
-        return;
     stockade__v1__event__init(&m);
-    m.kind = STOCKADE__V1__EVENT_KIND__EVENT_KIND_CREDENTIAL_REFUSED;
-    m.severity = limited ? STOCKADE__V1__SEVERITY__SEVERITY_WARNING
-                         : STOCKADE__V1__SEVERITY__SEVERITY_NOTICE;
+    m.kind = kind;
+    m.severity = detail->limited ? STOCKADE__V1__SEVERITY__SEVERITY_WARNING
+                                 : STOCKADE__V1__SEVERITY__SEVERITY_NOTICE;
     m.tenant = "uid:0";
     m.detail_case = STOCKADE__V1__EVENT__DETAIL_CREDENTIAL;
-    m.credential = &detail;
+    m.credential = detail;
+    detail->text = record_text(why, strlen(why), text, sizeof text);
+    events_publish(a->events, &m);
+}
+
+static void
+publish_credential(struct access *a, const struct principal *peer, const char *whose, bool limited,
+                   const struct err *why)
+{
+    Stockade__V1__CredentialRefused detail = STOCKADE__V1__CREDENTIAL_REFUSED__INIT;
+    if (a->events == NULL || !failures_may_publish(&a->failures, uv_hrtime(), &detail.left_out))
+        return;
     detail.transport = peer->transport != NULL ? peer->transport : "";
     detail.address = whose;
     detail.reason = why->reason;
-    detail.text = record_text(why->text, strlen(why->text), text, sizeof text);
     detail.limited = limited;
-    detail.left_out = left_out;
-    events_publish(a->events, &m);
+    publish(a, STOCKADE__V1__EVENT_KIND__EVENT_KIND_CREDENTIAL_REFUSED, &detail, why->text);
+}
+
+void
+access_handshake_refused(void *access, const char *address, const char *reason, const char *text)
+{
+    struct access *a = access;
+    const uint64_t now = uv_hrtime();
+    Stockade__V1__CredentialRefused detail = STOCKADE__V1__CREDENTIAL_REFUSED__INIT;
+    uint64_t unused = 0;
+    if (a->events == NULL)
+        return;
+    if (failures_full(&a->handshakes, address, FAILURES_HANDSHAKES, now, &unused)) {
+        failures_leave_out(&a->handshakes);
+        return;
+    }
+    failures_count(&a->handshakes, address, FAILURES_HANDSHAKES, now);
+    if (!failures_may_publish(&a->handshakes, now, &detail.left_out))
+        return;
+    detail.transport = "tls";
+    detail.address = address;
+    detail.reason = reason;
+    detail.limited =
+        failures_full(&a->handshakes, address, FAILURES_HANDSHAKES, now, &unused); // the last one
+    publish(a, STOCKADE__V1__EVENT_KIND__EVENT_KIND_HANDSHAKE_REFUSED, &detail, text);
 }
 
 int
@@ -208,13 +237,13 @@ access_check(void *access, const struct principal *peer, const char *credential,
     }
     if (r == -EAGAIN && full) {
         r = too_many(wait_ms, e);
-        publish(a, peer, whose, full, e);
+        publish_credential(a, peer, whose, full, e);
         return r;
     }
     if (e->code == ERR_UNAVAILABLE) // it may be genuine
         return r;
     failures_add(&a->failures, whose, most, now, e);
-    publish(a, peer, whose, full, e);
+    publish_credential(a, peer, whose, full, e);
     return full ? too_many(wait_ms, e) : r;
 }
 

@@ -52,7 +52,12 @@ bool access_trouble(const struct access *a, char *out, size_t n);
 int access_check(void *access, const struct principal *peer, const char *credential,
                  struct principal *out, struct err *e);
 
-// Where refused credentials are published. Nowhere, until it is set. Borrowed.
+// rpc_refused_fn: publishes a TLS handshake that failed, as access_check() does a credential: FAILURES_EVENTS in a minute, and
+// FAILURES_HANDSHAKES of one address. Those that are left out are counted in the next event.
+void access_handshake_refused(void *access, const char *address, const char *reason,
+                              const char *text);
+
+// Where refused credentials and failed handshakes are published. Nowhere, until it is set. Borrowed.
 struct events;
 void access_set_events(struct access *a, struct events *events);
 

@@ -84,13 +84,25 @@ failures_may_publish(struct failures *f, uint64_t now_ns, uint64_t *left_out)
 }
 
 void
-failures_add(struct failures *f, const char *peer, uint32_t per_minute, uint64_t now_ns,
-             const struct err *why)
+failures_leave_out(struct failures *f)
+{
+    f->left_out++;
+}
+
+void
+failures_count(struct failures *f, const char *peer, uint32_t per_minute, uint64_t now_ns)
 {
     const size_t row = row_of(peer);
     f->row[row].level = level(f, row, per_minute, now_ns) + ONE;
     f->row[row].at_ns = now_ns;
     (void)snprintf(f->row[row].peer, sizeof f->row[row].peer, "%s", peer);
+}
+
+void
+failures_add(struct failures *f, const char *peer, uint32_t per_minute, uint64_t now_ns,
+             const struct err *why)
+{
+    failures_count(f, peer, per_minute, now_ns);
     metrics_add(METRIC_CREDENTIALS_REFUSED, 1);
     log_one(f, peer, now_ns, why);
 }

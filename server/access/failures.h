@@ -8,7 +8,12 @@
 
 #include "proto/err.h"
 
-enum { FAILURES_PEERS_MAX = 1024, FAILURES_PEER = 48, FAILURES_EVENTS = 60 };
+enum {
+    FAILURES_PEERS_MAX = 1024,
+    FAILURES_PEER = 48,
+    FAILURES_EVENTS = 60,
+    FAILURES_HANDSHAKES = 10
+};
 
 struct failures {
     struct {
@@ -28,8 +33,14 @@ bool failures_full(const struct failures *f, const char *peer, uint32_t per_minu
                    uint64_t *wait_ms);
 
 // Whether one may be published as an event now: FAILURES_EVENTS in a minute. *left_out: how many could not be since the last event.
+// failures_leave_out() counts one that is not published for another reason.
 bool failures_may_publish(struct failures *f, uint64_t now_ns, uint64_t *left_out);
 
-// One more, with its reason.
+void failures_leave_out(struct failures *f);
+
+// One more.
+void failures_count(struct failures *f, const char *peer, uint32_t per_minute, uint64_t now_ns);
+
+// The same, of a credential: with its reason for the log, and a counter.
 void failures_add(struct failures *f, const char *peer, uint32_t per_minute, uint64_t now_ns,
                   const struct err *why);

@@ -19,7 +19,7 @@ struct access {
     struct state *state;
     const struct access_settings *settings;
     struct access_clock start;
-    struct failures failures;
+    struct failures failures, handshakes;
     struct events *events; // borrowed; NULL: in tests
     // ---- keys.c
     uint8_t hash_key[32];

@@ -79,6 +79,9 @@ struct rpc {
     struct timer drain_timer;
     void (*drained)(void *cookie);
     void *drained_cookie;
+    // see rpc_refused_fn; NULL: nobody
+    void (*refused)(void *cookie, const char *address, const char *reason, const char *text);
+    void *refused_cookie;
 };
 
 struct note {

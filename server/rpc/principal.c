@@ -145,9 +145,8 @@ matches(const struct principal_row *row, const struct transport_peer *peer)
     return is_member;
 }
 
-// "": not known, as of a websocket.
-static void
-write_address(const struct transport_peer *peer, char out[PRINCIPAL_ADDRESS])
+void
+principal_address(const struct transport_peer *peer, char out[PRINCIPAL_ADDRESS])
 {
     static const uint8_t none[16], mapped[12] = {[10] = 0xff, [11] = 0xff};
     out[0] = '\0';
@@ -176,13 +175,13 @@ principal_of_peer(const struct transport_peer *peer, uint32_t own_uid,
 {
     if (peer->tls) {
         of_tls(peer, out);
-        write_address(peer, out->address);
+        principal_address(peer, out->address);
         out->transport = "tls";
         return;
     }
     *out = (struct principal){.tenant = "tcp", .proof = PROOF_NONE, .scopes = scopes_usual()};
     if (!peer->local) {
-        write_address(peer, out->address);
+        principal_address(peer, out->address);
         out->transport = out->address[0] != '\0' ? "tcp" : "ws";
         return;
     }

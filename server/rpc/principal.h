@@ -102,6 +102,9 @@ struct principal_map {
     struct principal_row row[PRINCIPAL_ROWS_MAX];
 };
 
+// The address of a peer as text, such as "192.0.2.1"; "": not known, as of a websocket.
+void principal_address(const struct transport_peer *peer, char out[PRINCIPAL_ADDRESS]);
+
 // own_uid: uid of the broker. Root and this account have their own rights; no row matches them.
 void principal_of_peer(const struct transport_peer *peer, uint32_t own_uid,
                        const struct principal_map *map, struct principal *out);

@@ -50,6 +50,17 @@ on_accept(void *cookie, struct transport_stream *s, const struct transport_peer 
 }
 
 static void
+on_refused(void *cookie, const struct transport_peer *peer, const char *reason, const char *text)
+{
+    const struct rpc *r = ((const struct rpc_engine *)cookie)->rpc;
+    char address[PRINCIPAL_ADDRESS];
+    if (r->refused == NULL)
+        return;
+    principal_address(peer, address);
+    r->refused(r->refused_cookie, address, reason, text);
+}
+
+static void
 on_shut(void *cookie)
 {
     struct rpc_engine *g = cookie;
@@ -58,6 +69,7 @@ on_shut(void *cookie)
 
 static const struct transport_events events = {
     .on_accept = on_accept,
+    .on_refused = on_refused,
     .on_read = conn_on_read,
     .on_written = conn_on_written,
     .on_closed = conn_on_closed,
@@ -132,6 +144,13 @@ void
 rpc_set_state(struct rpc *r, struct state *s, struct keys_earlier *earlier)
 {
     keys_store_in(r->keys, s, earlier);
+}
+
+void
+rpc_set_refused(struct rpc *r, rpc_refused_fn *refused, void *cookie)
+{
+    r->refused = refused;
+    r->refused_cookie = cookie;
 }
 
 void

@@ -42,6 +42,12 @@ int rpc_read_keys(struct state *s, struct keys_earlier **out, struct err *e);
 // Where idempotency keys are stored, until it is set to NULL (before state_close()).
 void rpc_set_state(struct rpc *r, struct state *s, struct keys_earlier *earlier);
 
+// Who is called with each peer that was closed during its TLS handshake: its address ("192.0.2.1"), ErrorInfo.reason
+// ("TLS_HANDSHAKE", "TLS_HANDSHAKE_LATE", "TLS_HANDSHAKES", "TLS_HANDSHAKES_OF_ADDRESS"), and a sentence. Until it is set to NULL.
+typedef void rpc_refused_fn(void *cookie, const char *address, const char *reason,
+                            const char *text);
+void rpc_set_refused(struct rpc *r, rpc_refused_fn *refused, void *cookie);
+
 // Checks an address and the limits as rpc_listen() does, without listening.
 int rpc_check_address(const struct rpc_limits *l, const char *address, struct err *e);
 

@@ -52,6 +52,10 @@ struct transport_address {
 struct transport_events {
     // A peer has connected. The receiver owns the stream, and must call start() or close() for it, now or later.
     void (*on_accept)(void *cookie, struct transport_stream *s, const struct transport_peer *peer);
+    // A peer was closed before on_accept: its address (the other members of *peer are not set), ErrorInfo.reason, and why, in a sentence.
+    // Only of tls; may be NULL.
+    void (*on_refused)(void *cookie, const struct transport_peer *peer, const char *reason,
+                       const char *text);
     // The read has ended: n bytes, or 0 if the peer closed the stream or it failed. `stream` is the argument of
     // start().
     void (*on_read)(void *stream, size_t n);

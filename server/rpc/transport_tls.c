@@ -43,6 +43,8 @@ enum {
 #define NS_PER_MS UINT64_C(1000000)
 
 enum failure { FAILED_HANDSHAKE, FAILED_LATE, FAILED_FULL, FAILED_ADDRESS, FAILURES_N };
+static const char *const failure_reasons[FAILURES_N] = {
+    "TLS_HANDSHAKE", "TLS_HANDSHAKE_LATE", "TLS_HANDSHAKES", "TLS_HANDSHAKES_OF_ADDRESS"};
 _Static_assert((int)FAILURES_N == (int)METRIC_VALUES_TLS, "a value for each reason");
 
 struct engine {
@@ -213,9 +215,18 @@ log_peer(struct engine *t, const char *what, const char *why)
 }
 
 static void
-handshake_failed(struct transport_stream *s, enum failure why, const char *text)
+report_failure(struct engine *t, const struct transport_peer *peer, enum failure why,
+               const char *text)
 {
     metrics_add_by(METRIC_TLS_FAILED, why, 0, 1);
+    if (t->base.events->on_refused != NULL)
+        t->base.events->on_refused(t->base.cookie, peer, failure_reasons[why], text);
+}
+
+static void
+handshake_failed(struct transport_stream *s, enum failure why, const char *text)
+{
+    report_failure(s->engine, &s->peer, why, text);
     log_peer(s->engine, "a handshake failed", text);
     flush(s); // the alert
     stream_close(s);
@@ -300,8 +311,10 @@ on_accept_below(void *cookie, struct transport_stream *inner, const struct trans
     const unsigned nth = shaking_from(t, peer, &most) + 1;
     const bool full = most != NULL && t->shaking_n >= HANDSHAKES_MAX;
     if (t->base.shutting || nth > HANDSHAKES_PER_ADDRESS || (full && most->nth < nth)) {
-        metrics_add_by(METRIC_TLS_FAILED,
-                       nth > HANDSHAKES_PER_ADDRESS ? FAILED_ADDRESS : FAILED_FULL, 0, 1);
+        const bool many = nth > HANDSHAKES_PER_ADDRESS;
+        report_failure(t, peer, many ? FAILED_ADDRESS : FAILED_FULL,
+                       many ? "its address has too many handshakes"
+                            : "there are too many handshakes");
         below->close(inner);
         return;
     }

@@ -159,6 +159,36 @@ def an_older_tls_and_other_protocols_are_refused(b):
     check("a handshake failed" in b.log(), "and logged")
 
 
+def a_failed_handshake_is_an_event_and_one_address_cannot_hide_others(b):
+    def events():
+        return b.json("events", "--from", "1", "--kind", "handshake_refused")[1]
+
+    def fail(source):
+        with socket.create_connection(("127.0.0.1", PORT), 20, source_address=(source, 0)) as s, contextlib.suppress(OSError):
+            s.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            while s.recv(4096):
+                pass
+
+    failures = counted(b, "stockade_tls_handshake_failures_total")
+    for _ in range(25):
+        fail("127.0.0.3")
+    for _ in range(2):
+        fail("127.0.0.4")
+    until(lambda: counted(b, "stockade_tls_handshake_failures_total") >= failures + 27, "each is counted")
+    until(lambda: any(e["credential"]["address"] == "127.0.0.4" for e in events()), events)
+    found = [e for e in events() if e["credential"]["address"] in ("127.0.0.3", "127.0.0.4")]
+    busy = [e["credential"] for e in found if e["credential"]["address"] == "127.0.0.3"]
+    check(10 <= len(busy) <= 12, f"{len(busy)} events of one address")  # 10 at once, one more each 6 s
+    check(busy[9].get("limited") and not busy[0].get("limited"), busy)
+    for e in found:
+        c = e["credential"]
+        check((e["tenant"], c["transport"], c["reason"]) == ("uid:0", "tls", "TLS_HANDSHAKE") and c["text"] and "GET" not in c["text"], e)
+    left_out = sum(e["credential"].get("left_out", 0) for e in found if e["credential"]["address"] == "127.0.0.4")
+    check(left_out >= 25 - len(busy), f"{left_out} were left out")
+    r = command("events", "--from", "1", "--kind", "handshake_refused")
+    check(b"127.0.0.3" not in r.stdout, "other tenants do not see who calls")
+
+
 def a_listed_certificate_is_its_tenant(b):
     r = command("run", "--", "sh", "-c", "head -c 9000000 /dev/zero; id -u >&2")
     check(r.returncode == 0 and len(r.stdout) == 9000000, f"{r.returncode} {len(r.stdout)} {r.stderr}")
@@ -295,6 +325,7 @@ def a_reader_that_stops_is_closed_and_its_memory_given_back(b):
 CASES = [what_the_configuration_gets_wrong_is_refused, a_stranger_gets_the_greeting_and_nothing_else,
          a_key_is_enough_without_a_certificate,
          a_certificate_that_is_not_genuine_ends_the_handshake, an_older_tls_and_other_protocols_are_refused,
+         a_failed_handshake_is_an_event_and_one_address_cannot_hide_others,
          a_listed_certificate_is_its_tenant, the_broker_must_prove_who_it_is, certificates_are_renewed_without_a_restart,
          half_handshakes_end_in_time_and_hold_back_nobody, thousands_of_connections_leave_nothing,
          a_peer_that_renews_keys_without_end_is_closed, a_reader_that_stops_is_closed_and_its_memory_given_back]

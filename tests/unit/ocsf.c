@@ -39,6 +39,7 @@ static const char *const kinds[] = {
     "LIMIT_HIT",
     "FILE_TRANSFER",
     "CREDENTIAL_REFUSED",
+    "HANDSHAKE_REFUSED",
     "EXEC",
     "EXIT",
     "SENSITIVE_OPEN",
