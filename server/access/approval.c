@@ -41,6 +41,24 @@ copy_text(char *to, size_t n, const char *from)
     (void)snprintf(to, n, "%s", from);
 }
 
+// They never change.
+static bool
+keep_approvers(struct approval *a, const Stockade__V1__Approval *m)
+{
+    size_t room = 1;
+    for (size_t i = 0; i < m->n_approvers; i++)
+        room += strlen(m->approvers[i]) + 1;
+    if (a->approvers != NULL)
+        return true;
+    char *p = a->approvers = malloc(room);
+    if (p == NULL)
+        return false;
+    for (size_t i = 0; i < m->n_approvers; i++)
+        p = stpcpy(p, m->approvers[i]) + 1;
+    a->approvers_n = (uint32_t)m->n_approvers;
+    return true;
+}
+
 bool
 approval_summarize(struct approval *a, const Stockade__V1__Approval *m)
 {
@@ -58,7 +76,7 @@ approval_summarize(struct approval *a, const Stockade__V1__Approval *m)
     a->expires_ms = approval_time_ms(m->expire_time);
     a->valid_until_ms = approval_time_ms(m->valid_until);
     a->ended_ms = approval_time_ms(m->end_time);
-    return true;
+    return keep_approvers(a, m);
 }
 
 struct approval *
@@ -89,6 +107,7 @@ approval_drop(struct approval *a)
         approval_op_free(op);
     }
     free(a->packed);
+    free(a->approvers);
     free(a);
 }
 
@@ -241,12 +260,12 @@ approval_by_id(const struct approvals *all, const char *id)
 bool
 approval_names(const struct approval *a, const char *name)
 {
-    struct err e;
+    const char *approver = a->approvers;
     bool named = false;
-    struct arena *auto_arena arena = arena_new(APPROVAL_ARENA);
-    const Stockade__V1__Approval *m = arena != NULL ? approval_unpack(a, arena, &e) : NULL;
-    for (size_t i = 0; m != NULL && i < m->n_approvers && !named; i++)
-        named = approver_is(m->approvers[i], name);
+    for (uint32_t i = 0; i < a->approvers_n && !named; i++) {
+        named = approver_is(approver, name);
+        approver += strlen(approver) + 1;
+    }
     return named;
 }
 

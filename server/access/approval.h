@@ -79,6 +79,10 @@ struct approval {
     bool shown; // it is on the disk
     uint8_t *packed;
     size_t packed_n;
+    // The approvers that it names, one after the other with their ends: who may see it is known without unpacking it, so that looking
+    // for an approval of somebody else takes no longer than for one that does not exist.
+    char *approvers;
+    uint32_t approvers_n;
     // ---- approval.c
     struct approvals *all;
     struct timer timer;
