@@ -258,7 +258,8 @@ cli_fail(const struct command *c, const char *what, const struct stockade_error 
         (void)snprintf(hint, sizeof hint, "%s", row->hint);
     if (option != NULL && !named)
         (void)fprintf(stderr, "  option: --%s\n", option);
-    else if (option == NULL && subject[0] != '\0' && strstr(text, subject) == NULL &&
+    else if (e->rule[0] == '\0' && option == NULL && subject[0] != '\0' &&
+             strstr(text, subject) == NULL &&
              (code == EXIT_REFUSED || e->code == STOCKADE_RESOURCE_EXHAUSTED))
         (void)fprintf(stderr, "  refused by: %s\n", subject);
     put_fact("rule", e->rule, text);

@@ -243,6 +243,7 @@ check_room(struct access *a, const char *tenant, struct err *e)
     int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%s has %u keys, the broker %u", tenant, own,
                     (unsigned)a->keys_n);
     err_detail(e, "KEYS", tenant, "revoke keys that are no longer needed");
+    err_rule(e, "keys", "as many keys as there are");
     return r;
 }
 

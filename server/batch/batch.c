@@ -199,6 +199,7 @@ check_new(struct batches *all, const char *tenant, const char *key, struct err *
         return 0;
     int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%s already has %u batches", tenant, n);
     err_detail(e, "BATCHES", tenant, "wait for one of them to end");
+    err_rule(e, "batches", "as many batches as are open");
     return r;
 }
 
@@ -284,6 +285,7 @@ out_of_memory(const struct batch *b, struct err *e)
     int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "open requests of %s use too much memory",
                     b->tenant->name);
     err_detail(e, "BYTES_PER_UID", b->tenant->name, "wait for one of them to end");
+    err_rule(e, "rpc.bytes_per_uid", "smaller requests");
     return r;
 }
 

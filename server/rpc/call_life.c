@@ -240,6 +240,7 @@ charge(struct tenant *t, const struct rpc_limits *l, uint64_t bytes, struct err 
         (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%u calls of %s are open",
                       (unsigned)l->calls_per_uid_max, t->name);
         err_detail(e, "CALLS_PER_UID", t->name, "wait for one of them to end");
+        err_rule(e, "rpc.calls_per_uid", "as many calls as are open");
     }
     if (r < 0)
         return r;
@@ -248,6 +249,7 @@ charge(struct tenant *t, const struct rpc_limits *l, uint64_t bytes, struct err 
         (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "open requests of %s use too much memory",
                       t->name);
         err_detail(e, "BYTES_PER_UID", t->name, "wait for one of them to end");
+        err_rule(e, "rpc.bytes_per_uid", "smaller requests");
     }
     if (r < 0)
         tenant_release(t, LEDGER_CALLS, 1);

@@ -346,6 +346,7 @@ check_request(struct dispatch *d, struct call *c, struct err *e)
         (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "open requests of %s use too much memory",
                       c->tenant->name);
         err_detail(e, "BYTES_PER_UID", c->tenant->name, "wait for one of them to end");
+        err_rule(e, "rpc.bytes_per_uid", "smaller requests");
     }
     if (failed)
         return failed;

@@ -94,6 +94,7 @@ write_row(struct key *key, enum state_change c, const struct state_value *value,
         (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%u idempotency-keys of %s wait for the disk",
                       (unsigned)tenant_held(key->tenant, LEDGER_KEY_WRITES), key->tenant->name);
         err_detail(e, "IDEMPOTENCY_KEYS", key->tenant->name, "send fewer calls at once");
+        err_rule(e, "rpc.idempotency_keys", "calls without a key");
     }
     if (r < 0) {
         e->retry_ms = RETRY_MS;

@@ -86,6 +86,7 @@ queue_input(struct job *j, const uint8_t *bytes, size_t n, struct err *e)
                             "unread output and input of %s use too much memory", j->tenant->name);
             err_detail(e, "BYTES_PER_UID", j->tenant->name,
                        "read the output of its jobs, or wait until they have read their input");
+            err_rule(e, "rpc.bytes_per_uid", "input, when there is less unread output");
             return r;
         }
         uint8_t *bigger = malloc(size);

@@ -101,6 +101,7 @@ layers_may_add(const struct sandbox *s, struct err *e)
                     "the sandboxes of %s have %d layers of files, the maximum for one caller",
                     s->tenant->name, LAYERS_OF_TENANT);
     err_detail(e, "LAYERS_OF_CALLER", s->tenant->name, "delete snapshots, or sandboxes");
+    err_rule(e, "layers", "calls that add no layer");
     return r;
 }
 

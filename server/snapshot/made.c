@@ -353,6 +353,7 @@ check(const struct made_all *all, const struct sandbox *from, const char *name, 
     int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "there are %d templates, the maximum for one caller",
                     MADE_OF_TENANT);
     err_detail(e, "TEMPLATES", from->tenant->name, "delete some of them");
+    err_rule(e, "templates", "as many as there are");
     return r;
 }
 

@@ -3,10 +3,13 @@
 """What belongs to another tenant and what does not exist get the same answer, in the same time: for every field of every method that
 takes an id or a name. The methods and fields come from the broker's schema, so one that is added without a row fails."""
 
+import atexit
 import random
 import re
+import shutil
 import statistics
 import sys
+import tempfile
 import time
 
 import sp
@@ -16,16 +19,25 @@ from runner import check, run_cases
 
 CONFIG = """
 pool: 0
+policy_files: [%s]
 socket: {mode: 0666}
 templates:
   - {name: default, network_max: {mode: none, inbound: [8000]}}
 """
-OWNER, OTHER, NONE = 4001, 4002, 1
+POLICY = """
+layers:
+  - name: closed
+    tenants: ["uid:4003"]
+    rules:
+      - {id: nothing, match: {methods: ["*"]}, verdict: deny, reason: nobody may}
+"""
+OWNER, OTHER, CLOSED, NONE = 4001, 4002, 4003, 1
 SERVICE = "/stockade.v1.%s"
 ABOUT = re.compile(r"(id|.*_id|.*_ids|sandbox|snapshot|template|name|volume|key|checkpoint|approval|context|transaction|rule|first|second)")
 BOX, JOB, SNAPSHOT, TEMPLATE, VOLUME, CONTEXT, TRANSACTION, APPROVAL, KEY, RULE, RULES, TRANSFER, CONNECTION, BATCH = (
     "box", "job", "snapshot", "template", "volume", "context", "transaction", "approval", "key", "rule", "rules", "transfer", "connection", "batch")
 FILE = {"path": b"/tmp/x"}
+DENIED = 7
 # Method: field -> what it names, and the rest of a request that would be valid.
 ROWS = {
     "SandboxService/Create": ({"template": TEMPLATE, "snapshot": SNAPSHOT, "volumes.volume": VOLUME}, {}),
@@ -84,6 +96,14 @@ ROWS = {
     **{f"RulesService/{m}": ({"rule": RULE}, {}) for m in ("Enable", "Disable")},
     "AuditService/GetProof": ({"process_id": JOB}, {}),
 }
+# Valid requests of methods that name no object.
+OTHERS = {
+    "TokenService/Revoke": {"block_id": "0" * 32}, "VolumeService/Create": {"name": "new"},
+    "RulesService/Set": {"name": "new", "text": "rules: []"}, "RulesService/Check": {"name": "new", "text": "rules: []"},
+    "RulesService/Test": {"text": "rules: []", "events": []}, "ApprovalService/Create": {"method": "ProcessService/Run", "request": b""},
+}
+# About the broker itself: no policy applies to them.
+HARMLESS = re.compile(r"(System|Health|Reflection|Policy)Service/.*|TokenService/ListSigningKeys")
 # Fields that name nothing that another tenant can have.
 NEW = "the name of something new, or a key of an object of the caller itself"
 OTHERWISE = {
@@ -133,6 +153,8 @@ class World:
             self.owner = connect(b)
         with sp.as_user(OTHER):
             self.other = connect(b)
+        with sp.as_user(CLOSED):
+            self.closed = connect(b)
         o = self.owner
         box = o.unary(SERVICE % "SandboxService/Create", {"name": "theirs", "network": {"mode": NONE, "inbound": [{"first": 8000}]}}).sandbox.id
         self.mine = self.other.unary(SERVICE % "SandboxService/Create", {"name": "mine"}).sandbox.id
@@ -250,6 +272,33 @@ def what_is_not_yours_and_what_does_not_exist_get_the_same_answer(w):
         w.owner.unary(SERVICE % method, {field: w.has[what]} if field else {})  # nothing of them was harmed
 
 
+def each_refusal_of_each_method_names_the_rule_and_what_to_do(w):
+    wrong = []
+    for m in methods():
+        name = f"{m.containing_service.name}/{m.name}"
+        kinds, rest = ROWS.get(name, ({}, OTHERS.get(name, {})))
+        request = {**rest}
+        for field, what in kinds.items():
+            if "." not in field and field != "context_id":
+                request[field] = [w.missing(what)] if field.endswith("_ids") else w.missing(what)
+        if name.startswith("CodeService/") and "sandbox_id" not in kinds:
+            request["context_id"] = w.missing(CONTEXT)
+        explained = w.closed.unary(SERVICE % "PolicyService/Explain", {"call": {"method": name}})
+        if HARMLESS.fullmatch(name):
+            continue
+        id_ = w.closed.begin(SERVICE % name, request, credit=1000)
+        failed = sp.Failed(w.closed.recv(id_).status)
+        info = failed.details.get("ErrorInfo")
+        about = dict(info.metadata) if info is not None else {}
+        complete = about.get("rule") and about.get("allowed") and about.get("hint")
+        by_policy = failed.reason == "POLICY_DENIED" and about["rule"] == "closed/nothing" and "nobody may" in failed.message
+        by_rights = failed.reason == "SCOPE_MISSING" and about["rule"].startswith("rights/")
+        same = explained.rule == about.get("rule") or (by_rights and explained.rule in ("rights", ""))
+        if failed.code != DENIED or not complete or not (by_policy or by_rights) or not same:
+            wrong.append(f"{name}: {failed.code} {failed.message} {about}; explain: {explained.rule} {explained.verdict}")
+    check(not wrong, "\n".join(wrong))
+
+
 def they_take_the_same_time(w):
     """In pairs, in random order: neither is the slower one more often than chance makes it. 6 standard deviations."""
     wrong = []
@@ -273,9 +322,13 @@ def they_take_the_same_time(w):
 
 
 def main():
-    with Broker(config=CONFIG) as b:
+    folder = tempfile.mkdtemp(prefix="stockade-ids-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with open(f"{folder}/closed.yaml", "w", encoding="utf-8") as f:
+        f.write(POLICY)
+    with Broker(config=CONFIG % folder) as b:
         World.current = World(b)
-        status = run_cases([every_method_and_field_has_a_row, what_is_not_yours_and_what_does_not_exist_get_the_same_answer, they_take_the_same_time],
+        status = run_cases([every_method_and_field_has_a_row, what_is_not_yours_and_what_does_not_exist_get_the_same_answer, each_refusal_of_each_method_names_the_rule_and_what_to_do, they_take_the_same_time],
                            lambda case: case(World.current))
     sys.exit(status)
 
