@@ -5,14 +5,15 @@
 #include "arena.h"
 #include "detect_private.h"
 #include "yaml_tree.h"
+#include "yaml_write.h"
 
 const struct detect_bounds detect_bounds_host = {
     .rules = 1024, .steps = 8192, .table_bytes = 64 << 20, .work = 20000000};
 const struct detect_bounds detect_bounds_tenant = {
     .rules = 32, .steps = 1024, .table_bytes = 2 << 20, .work = 200000};
 
-static bool
-is_excepted(const struct detect_rule *r, const struct detect_event *ev)
+bool
+detect_is_excepted(const struct detect_rule *r, const struct detect_event *ev)
 {
     for (uint32_t i = 0; i < r->exceptions_n; i++)
         if (detect_parts_match(&r->exception[i], ev))
@@ -30,7 +31,7 @@ detect_compare(struct detect *d, struct detect_rule *r, const struct detect_even
     for (uint32_t i = r->matches_n; i > 0; i--) {
         if (!detect_matches(&r->match[i - 1], ev))
             continue;
-        if (is_excepted(r, ev)) {
+        if (detect_is_excepted(r, ev)) {
             r->excepted++;
             return;
         }
@@ -65,7 +66,7 @@ detect_event(struct detect *d, const struct detect_event *ev, detect_found_fn *f
     if (k == NULL)
         return;
     struct comparing c = {d, ev, found, cookie};
-    d->events++;
+    detect_begin(d);
     for (uint32_t i = 0; i < k->rules_n; i++)
         if (d->rule[k->rule[i]].enabled)
             detect_compare(d, &d->rule[k->rule[i]], ev, found, cookie);
@@ -83,7 +84,7 @@ detect_totals(const struct detect *d)
 bool
 detect_wants(const struct detect *d, uint32_t kind)
 {
-    return d != NULL && kind < DETECT_KINDS && d->kind[kind] != NULL;
+    return d != NULL && kind < DETECT_KINDS && d->kind[kind] != NULL && d->kind[kind]->written;
 }
 
 void
@@ -149,6 +150,9 @@ detect_view(const struct detect *d, uint32_t i, struct detect_view *out)
                                 .line = r->line,
                                 .enabled = r->enabled,
                                 .tripwire = r->m->tripwire,
+                                .builtin = r->m->builtin != NULL,
+                                .function = r->function,
+                                .of = r->of,
                                 .in_kernel = is_in_kernel(r),
                                 .steps = r->steps,
                                 .table_bytes = r->table.bytes,
@@ -160,6 +164,14 @@ detect_view(const struct detect *d, uint32_t i, struct detect_view *out)
                                 .findings = r->findings,
                                 .displaced = r->displaced};
     return true;
+}
+
+size_t
+detect_definition(const struct detect *d, uint32_t i, char *out, size_t n)
+{
+    Stockade__V1__DetectionRule m = *d->rule[i].m;
+    m.n_tests = 0;
+    return yaml_write(&m.base, YAML_BLOCK, out, n);
 }
 
 int

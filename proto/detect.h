@@ -26,6 +26,7 @@ enum {
     DETECT_STEPS_MAX = 8,
     DETECT_WAYS = 8,     // counts of one place in a table
     DETECT_WAYS_BY = 32, // the same, of a rule with `by`
+    DETECT_ONCE = 8,     // findings of a count that are known, with `once_for`
 };
 
 // The fields of an event: texts, then numbers. The address and the port come from the destination.
@@ -56,19 +57,30 @@ enum detect_field {
     DETECT_BYTES,
     DETECT_IN_BYTES,
     DETECT_UNNAMED,
+    DETECT_LABELS, // none of its own: those of the sandbox
+    DETECT_ON_SOCKET,
+    DETECT_UNNAMED_ARGUMENT,
+    DETECT_UNPROFILED,
+    DETECT_OWN_TOOL,
+    DETECT_UNSEEN,
+    DETECT_FIRST_REFUSAL,
+    DETECT_INODE,
+    DETECT_PROFILE,
+    DETECT_TIME,
     DETECT_FIELDS,
 };
 
 // An event as rules see it. Everything is borrowed.
 struct detect_event {
     uint32_t kind; // Stockade__V1__EventKind
-    uint32_t has;  // bits by field
+    uint64_t has;  // bits by field
     uint64_t now_ns;
     const char *job, *sandbox; // ids; job "": none
     const char *text[DETECT_TEXTS];
     uint64_t number[DETECT_FIELDS - DETECT_TEXTS];
-    uint8_t address[16]; // IPv4 as ::ffff:a.b.c.d
-    char host[64];       // the name in a destination that is none
+    uint8_t address[16];  // IPv4 as ::ffff:a.b.c.d
+    char host[64];        // the name in a destination that is none
+    const char *sentence; // of a tripwire: the event in words. NULL: none
     size_t labels_n;
     const char *label_key[DETECT_LABELS_MAX], *label_value[DETECT_LABELS_MAX];
 };
@@ -133,7 +145,10 @@ struct detect_view {
     const char *file;
     uint32_t line;
     bool enabled;
-    bool tripwire;      // of the broker: it is not compared here
+    bool tripwire; // detect_tripwires() has it, and detect_event() not
+    bool builtin;  // the broker's own code decides
+    Stockade__V1__DetectionFunction function;
+    int of;             // enum detect_field; -1: none
     bool in_kernel;     // the kernel reports only events that match
     uint32_t steps;     // comparisons for one event in the worst case
     size_t table_bytes; // of its counts
@@ -153,8 +168,32 @@ bool detect_wants(const struct detect *d, uint32_t kind);
 // BLAKE2b of names and texts of the files. NULL d: zeros.
 void detect_digest(const struct detect *d, uint8_t out[DETECT_DIGEST]);
 
+// The tripwires of the broker: the file that ships. The broker reads it first, so that it needs no file.
+struct detect_file detect_tripwire_file(void);
+
+// Calls `each` for each tripwire whose condition the event fulfils, and none of its exceptions; it counts and decides. NULL d: none.
+typedef void detect_tripwire_fn(void *cookie, const struct detect *d, uint32_t i,
+                                const struct detect_event *ev);
+void detect_tripwires(struct detect *d, const struct detect_event *ev, detect_tripwire_fn *each,
+                      void *cookie);
+bool detect_has_tripwires(const struct detect *d, uint32_t kind);
+// Of tripwire i: what the finding is about, the hash of a field, and the finding's sentence.
+uint64_t detect_tripwire_subject(const struct detect *d, uint32_t i, const struct detect_event *ev);
+uint64_t detect_tripwire_value(const struct detect *d, uint32_t i, const struct detect_event *ev);
+const char *detect_tripwire_text(const struct detect *d, uint32_t i, const struct detect_event *ev,
+                                 uint64_t score, uint64_t window_ms, char out[DETECT_TEXT]);
+// Compares an event with the tripwires as detect_event() does with the others, for dry runs.
+void detect_tripwires_dry(struct detect *d, const struct detect_event *ev, detect_found_fn *found,
+                          void *cookie);
+
+// The fields of an event beside those of its message. NULL or "": the event does not have it.
+void detect_set_text(struct detect_event *ev, enum detect_field field, const char *text);
+void detect_set_number(struct detect_event *ev, enum detect_field field, uint64_t number);
+
 // The rules in the order of the files. False: there is no such rule.
 bool detect_view(const struct detect *d, uint32_t i, struct detect_view *out);
+// A rule as it counts, without its tests, in YAML. Writes at most n bytes with the end, and returns the length of the whole text.
+size_t detect_definition(const struct detect *d, uint32_t i, char *out, size_t n);
 size_t detect_bytes(const struct detect *d);   // of memory. NULL: 0
 uint32_t detect_count(const struct detect *d); // NULL: 0
 // The last one with this id.

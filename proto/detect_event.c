@@ -34,15 +34,27 @@ const char *const detect_field_name[DETECT_FIELDS] = {
     [DETECT_BYTES] = "bytes",
     [DETECT_IN_BYTES] = "in_bytes",
     [DETECT_UNNAMED] = "unnamed",
+    [DETECT_LABELS] = "",
+    [DETECT_ON_SOCKET] = "on_socket",
+    [DETECT_UNNAMED_ARGUMENT] = "unnamed_argument",
+    [DETECT_UNPROFILED] = "unprofiled",
+    [DETECT_OWN_TOOL] = "own_tool",
+    [DETECT_UNSEEN] = "unseen",
+    [DETECT_FIRST_REFUSAL] = "first_refusal",
+    [DETECT_INODE] = "inode",
+    [DETECT_PROFILE] = "profile",
+    [DETECT_TIME] = "time",
 };
-_Static_assert((int)DETECT_FIELDS == STOCKADE__V1__DETECTION_FIELD__DETECTION_FIELD_UNNAMED,
+_Static_assert((int)DETECT_FIELDS == STOCKADE__V1__DETECTION_FIELD__DETECTION_FIELD_TIME,
                "the numbers of the schema, without the first");
+_Static_assert(DETECT_FIELDS <= 64, "a bit each");
 
 int
 detect_field_find(const char *name, size_t n)
 {
     for (int i = 0; i < DETECT_FIELDS; i++)
-        if (strlen(detect_field_name[i]) == n && memcmp(detect_field_name[i], name, n) == 0)
+        if (n > 0 && strlen(detect_field_name[i]) == n &&
+            memcmp(detect_field_name[i], name, n) == 0)
             return i;
     return -1;
 }
@@ -81,9 +93,9 @@ read_destination(struct detect_event *ev, const char *text)
     // An IPv6 address without brackets has no port.
     const bool bare = !bracket && colon != NULL && strchr(colon + 1, ':') != NULL;
     if (detect_read_address(bare ? text : ev->host, ev->address, &v4)) {
-        ev->has |= 1U << DETECT_ADDRESS;
+        ev->has |= UINT64_C(1) << DETECT_ADDRESS;
         if (bare)
-            ev->has &= ~(1U << DETECT_PORT);
+            ev->has &= ~(UINT64_C(1) << DETECT_PORT);
     } else if (!bare && ev->text[DETECT_NAME] == NULL &&
                ev->host[strspn(ev->host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                          "0123456789.-_")] == '\0') {
@@ -99,14 +111,14 @@ detect_set_text(struct detect_event *ev, enum detect_field field, const char *te
     if (text == NULL || text[0] == '\0')
         return;
     ev->text[field] = text;
-    ev->has |= 1U << field;
+    ev->has |= UINT64_C(1) << field;
 }
 
 void
 detect_set_number(struct detect_event *ev, enum detect_field field, uint64_t number)
 {
     ev->number[field - DETECT_TEXTS] = number;
-    ev->has |= 1U << field;
+    ev->has |= UINT64_C(1) << field;
 }
 
 static void
@@ -127,6 +139,10 @@ fill_exec(const Stockade__V1__Execution *x, struct detect_event *out)
     detect_set_text(out, DETECT_CWD, x->cwd);
     detect_set_number(out, DETECT_UID, x->uid);
     detect_set_number(out, DETECT_UNNAMED, x->unnamed ? 1 : 0);
+    detect_set_number(out, DETECT_ON_SOCKET, x->on_socket ? 1 : 0);
+    detect_set_number(out, DETECT_UNNAMED_ARGUMENT, x->unnamed_argument ? 1 : 0);
+    detect_set_number(out, DETECT_UNPROFILED, x->unprofiled ? 1 : 0);
+    detect_set_number(out, DETECT_INODE, x->inode);
 }
 
 static void
@@ -174,6 +190,14 @@ fill_file(const Stockade__V1__FileOpen *f, struct detect_event *out)
 }
 
 static void
+fill_score(const Stockade__V1__ProfileScore *s, struct detect_event *out)
+{
+    detect_set_number(out, DETECT_UNSEEN, s->unseen);
+    detect_set_number(out, DETECT_FIRST_REFUSAL, s->first_refusal ? 1 : 0);
+    detect_set_text(out, DETECT_CALL, s->n_calls > 0 ? s->calls[s->n_calls - 1] : NULL);
+}
+
+static void
 fill_detail(const Stockade__V1__Event *m, struct detect_event *out)
 {
     switch ((int)m->detail_case) {
@@ -214,6 +238,10 @@ fill_detail(const Stockade__V1__Event *m, struct detect_event *out)
         return;
     case STOCKADE__V1__EVENT__DETAIL_TERMINAL:
         detect_set_text(out, DETECT_EXECUTABLE, m->terminal->shell);
+        detect_set_number(out, DETECT_ON_SOCKET, 1);
+        return;
+    case STOCKADE__V1__EVENT__DETAIL_SCORE:
+        fill_score(m->score, out);
         return;
     case STOCKADE__V1__EVENT__DETAIL_CREDENTIAL:
         detect_set_text(out, DETECT_REASON, m->credential->reason);
@@ -237,7 +265,9 @@ detect_fill(const Stockade__V1__Event *m, uint64_t now_ns, struct detect_event *
     out->now_ns = now_ns;
     out->job = m->process_id;
     out->sandbox = m->sandbox_id;
+    out->sentence = NULL;
     memset(out->text, 0, sizeof out->text);
+    detect_set_number(out, DETECT_TIME, now_ns);
     detect_set_text(out, DETECT_COMM, m->comm);
     detect_set_text(out, DETECT_TEMPLATE, m->template_);
     detect_set_text(out, DETECT_SANDBOX_NAME, m->sandbox_name);
@@ -287,44 +317,58 @@ put_field(const struct detect_event *ev, int field, char *out, size_t at)
     return put(out, at, number, strlen(number));
 }
 
-static size_t
-put_window(const struct detect_rule *r, char *out, size_t at)
+// Words of a message that are no fields.
+enum { WORD_NONE, WORD_COUNT, WORD_WINDOW, WORD_EVENT };
+
+static int
+find_word(const char *word, size_t n)
 {
-    char number[32];
-    (void)snprintf(number, sizeof number, "%g s", (double)r->window_ns / 1e9);
-    return put(out, at, number, strlen(number));
+    static const char *const words[] = {
+        [WORD_COUNT] = "count", [WORD_WINDOW] = "window", [WORD_EVENT] = "event"};
+    for (int i = WORD_COUNT; i <= WORD_EVENT; i++)
+        if (strlen(words[i]) == n && memcmp(words[i], word, n) == 0)
+            return i;
+    return WORD_NONE;
 }
 
 static size_t
-put_word(const struct detect_rule *r, const struct detect_event *ev, uint64_t score,
-         const char *word, size_t n, char *out, size_t at)
+put_word(const struct detect_rule *r, const struct detect_said *said, const char *word, size_t n,
+         char *out, size_t at)
 {
-    char number[24];
-    if (n == 6 && memcmp(word, "window", n) == 0)
-        return put_window(r, out, at);
-    if (n != 5 || memcmp(word, "count", n) != 0)
-        return put_field(ev, detect_field_find(word, n), out, at);
-    (void)snprintf(number, sizeof number, "%llu", (unsigned long long)score);
-    return put(out, at, number, strlen(number));
+    char number[32];
+    const char *text = number;
+    switch (find_word(word, n)) {
+    case WORD_EVENT:
+        text = said->event->sentence != NULL ? said->event->sentence : r->m->description;
+        break;
+    case WORD_WINDOW:
+        (void)snprintf(number, sizeof number, "%g s", (double)said->window_ns / 1e9);
+        break;
+    case WORD_COUNT:
+        (void)snprintf(number, sizeof number, "%llu", (unsigned long long)said->score);
+        break;
+    default:
+        return put_field(said->event, detect_field_find(word, n), out, at);
+    }
+    return put(out, at, text, strlen(text));
 }
 
 const char *
-detect_wrong_word(const char *message, size_t *n)
+detect_wrong_word(const char *message, bool tripwire, size_t *n)
 {
     for (const char *p = strchr(message, '{'); p != NULL; p = strchr(p + 1, '{')) {
         *n = strcspn(p + 1, "}");
-        const bool known = p[1 + *n] == '}' && (detect_field_find(p + 1, *n) >= 0 ||
-                                                (*n == 5 && memcmp(p + 1, "count", 5) == 0) ||
-                                                (*n == 6 && memcmp(p + 1, "window", 6) == 0));
-        if (!known)
+        const int word = find_word(p + 1, *n);
+        const bool known =
+            word != WORD_NONE ? word != WORD_EVENT || tripwire : detect_field_find(p + 1, *n) >= 0;
+        if (!known || p[1 + *n] != '}')
             return p + 1;
     }
     return NULL;
 }
 
 const char *
-detect_write(const struct detect_rule *r, const struct detect_event *ev, uint64_t score,
-             char out[DETECT_TEXT])
+detect_write(const struct detect_rule *r, const struct detect_said *said, char out[DETECT_TEXT])
 {
     size_t at = 0;
     const char *p = r->message;
@@ -335,7 +379,7 @@ detect_write(const struct detect_rule *r, const struct detect_event *ev, uint64_
         if (*p != '{')
             break;
         const size_t n = strcspn(p + 1, "}");
-        at = put_word(r, ev, score, p + 1, n, out, at);
+        at = put_word(r, said, p + 1, n, out, at);
         p += 1 + n + (p[1 + n] == '}');
     }
     out[at] = '\0';

@@ -153,9 +153,16 @@ add_kind(struct detect *d, uint32_t kind)
             d->kind[kind] = k;
             if (k != NULL)
                 k->rule = arena_alloc(d->arena, d->rules_n * sizeof *k->rule);
-            if (k == NULL || k->rule == NULL)
+            if (k != NULL)
+                k->tripwire = arena_alloc(d->arena, d->rules_n * sizeof *k->tripwire);
+            if (k == NULL || k->rule == NULL || k->tripwire == NULL)
                 return -ENOMEM;
         }
+        if (r->m->tripwire) {
+            k->tripwire[k->tripwires_n++] = i;
+            continue;
+        }
+        k->written = true;
         k->steps += r->steps;
         const struct detect_part *key = key_of(r);
         if (key == NULL)
@@ -219,8 +226,8 @@ void
 detect_index_find(const struct detect_kind *k, const struct detect_event *ev, detect_each_fn *each,
                   void *cookie)
 {
-    uint32_t left = ev->has & (k->fields[DETECT_WHOLE] | k->fields[DETECT_BEGINS] |
-                               k->fields[DETECT_ENDS] | k->fields[DETECT_HAS]);
+    uint32_t left = (uint32_t)ev->has & (k->fields[DETECT_WHOLE] | k->fields[DETECT_BEGINS] |
+                                         k->fields[DETECT_ENDS] | k->fields[DETECT_HAS]);
     for (; left != 0; left &= left - 1) {
         const struct finding_in f = {k, (uint32_t)__builtin_ctz(left), each, cookie};
         look_at_text(&f, ev->text[f.field]);

@@ -210,7 +210,7 @@ make_parts(const struct making *w, const Stockade__V1__DetectionFields *m, struc
     }
     if (r == 0 && m->n_labels > 0) {
         out->part[out->n++] =
-            (struct detect_part){.field = DETECT_FIELDS, .glob_n = m->n_labels, .glob = m->labels};
+            (struct detect_part){.field = DETECT_LABELS, .glob_n = m->n_labels, .glob = m->labels};
         out->steps += (uint32_t)m->n_labels * LABEL_STEPS;
     }
     if (r == 0 && out->n == 0)
@@ -283,13 +283,15 @@ check_function(const struct making *w, const Stockade__V1__DetectionAggregate *m
 {
     const bool distinct =
         out->function == STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_DISTINCT;
-    const bool sum = out->function == STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_SUM;
+    const bool sum = out->function == STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_SUM ||
+                     out->function == STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_GREATEST;
     if ((distinct || sum) != (out->of >= 0))
         return config_fail(w->file, detect_node(node, "of"),
-                           distinct || sum ? "distinct and sum need the field `of`"
-                                           : "only distinct and sum have a field `of`");
+                           distinct || sum ? "distinct, sum and greatest need the field `of`"
+                                           : "only distinct, sum and greatest have a field `of`");
     if (sum && out->of <= DETECT_ADDRESS)
-        return config_fail(w->file, detect_node(node, "of"), "a sum needs a number");
+        return config_fail(w->file, detect_node(node, "of"),
+                           "a sum needs a number, and so does greatest");
     if (distinct && out->threshold > DISTINCT_MAX)
         return config_fail(w->file, detect_node(node, "threshold"),
                            "a distinct count goes up to %d", DISTINCT_MAX);
@@ -317,6 +319,9 @@ make_aggregate(const struct making *w, const Stockade__V1__DetectionAggregate *m
     out->per = m->per;
     out->by = (int)m->by - 1;
     out->of = (int)m->of - 1;
+    for (size_t i = 0; i < m->n_once_for; i++)
+        if (m->once_for[i] != STOCKADE__V1__DETECTION_FIELD__DETECTION_FIELD_UNSPECIFIED)
+            out->once[out->once_n++] = (int)m->once_for[i] - 1;
     out->threshold = m->threshold != 0 ? m->threshold : 1;
     if (m->function == STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_RATE)
         out->threshold = (out->threshold * window_ms + 999) / 1000;
@@ -350,10 +355,11 @@ check_message(const struct making *w, struct yaml_node *node, struct detect_rule
 {
     const Stockade__V1__DetectionRule *m = out->m;
     size_t n = 0;
-    out->message = m->message[0] != '\0' ? m->message : m->description;
+    const char *usual = m->tripwire ? "{event}" : m->description;
+    out->message = m->message[0] != '\0' ? m->message : usual;
     if (out->message[0] == '\0')
         return config_fail(w->file, node, "needs a message or a description");
-    const char *wrong = detect_wrong_word(out->message, &n);
+    const char *wrong = detect_wrong_word(out->message, m->tripwire, &n);
     if (wrong == NULL)
         return 0;
     return config_fail(w->file,
@@ -361,18 +367,47 @@ check_message(const struct making *w, struct yaml_node *node, struct detect_rule
                        "{%.*s} is no field, {count} or {window}", n < 40 ? (int)n : 40, wrong);
 }
 
-// A tripwire of the broker has its own conditions and sentences.
+static int
+make_condition(const struct making *w, struct yaml_node *node, struct detect_rule *out)
+{
+    out->matches_n = 1;
+    const int r = make_match(w, out->m->match, detect_node(node, "match"), &out->match[0]);
+    out->steps += out->match[0].steps;
+    return r;
+}
+
+// The broker counts for each job and for its sandbox, so that no key displaces another.
 static int
 make_tripwire(const struct making *w, struct yaml_node *node, struct detect_rule *out)
 {
     const Stockade__V1__DetectionRule *m = out->m;
     const Stockade__V1__DetectionAggregate *a = m->aggregate;
-    const bool more = a != NULL && (a->function != 0 || a->per != 0 || a->by != 0 || a->of != 0 ||
-                                    a->keys != 0 || a->n_steps > 0);
-    if (m->match != NULL || m->message[0] != '\0' || m->n_exceptions + m->n_tests > 0 || more)
-        return config_fail(w->file, node,
-                           "a tripwire has severity, response, threshold and window only");
-    return a != NULL ? make_aggregate(w, a, detect_node(node, "aggregate"), out) : 0;
+    if (a != NULL && (a->per != 0 || a->by != 0 || a->keys != 0 || a->n_steps > 0 ||
+                      a->function == STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_RATE ||
+                      a->function == STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_SUM))
+        return config_fail(w->file, detect_node(node, "aggregate"),
+                           "a tripwire counts for each job and its sandbox: it has only function "
+                           "(count, distinct or greatest), of, threshold, window and once_for");
+    if (m->match != NULL && m->builtin != NULL)
+        return config_fail(w->file, detect_node(node, "builtin"),
+                           "a rule has match or a built-in condition, not both");
+    int r = check_message(w, node, out);
+    if (r == 0 && a != NULL)
+        r = make_aggregate(w, a, detect_node(node, "aggregate"), out);
+    if (r == 0 && m->match != NULL)
+        r = make_condition(w, node, out);
+    if (r == 0)
+        r = make_exceptions(w, detect_node(node, "exceptions"), out);
+    return r;
+}
+
+static int
+check_plain(const struct making *w, const Stockade__V1__DetectionRule *m, struct yaml_node *node)
+{
+    if (m->builtin != NULL || m->counter[0] != '\0')
+        return config_fail(w->file, detect_node(node, m->builtin != NULL ? "builtin" : "counter"),
+                           "only tripwires of the broker have it");
+    return 0;
 }
 
 int
@@ -391,15 +426,15 @@ detect_make_rule(const struct config_reader *file, struct arena *a,
                                 .window_ns = WINDOW_MS * UINT64_C(1000000)};
     if (m->tripwire)
         return make_tripwire(&w, node, out);
-    int r = check_message(&w, node, out);
+    int r = check_plain(&w, m, node);
+    if (r == 0)
+        r = check_message(&w, node, out);
     if (r == 0 && m->aggregate != NULL)
         r = make_aggregate(&w, m->aggregate, detect_node(node, "aggregate"), out);
     if (r == 0 && out->matches_n == 0) {
         if (m->match == NULL)
             return config_fail(file, node, "needs match, or a sequence");
-        out->matches_n = 1;
-        r = make_match(&w, m->match, detect_node(node, "match"), &out->match[0]);
-        out->steps += out->match[0].steps;
+        r = make_condition(&w, node, out);
     }
     if (r == 0)
         r = make_exceptions(&w, detect_node(node, "exceptions"), out);

@@ -82,7 +82,7 @@ label_matches(const struct detect_part *p, const struct detect_event *ev)
 bool
 detect_part_matches(const struct detect_part *p, const struct detect_event *ev)
 {
-    if (p->field == DETECT_FIELDS)
+    if (p->field == DETECT_LABELS)
         return label_matches(p, ev);
     if ((ev->has >> p->field & 1) == 0)
         return false;

@@ -2,6 +2,8 @@
 // The parts of proto/detect*.c: rules as they are compared with events.
 #pragma once
 
+#include <string.h>
+
 #include "detect.h"
 
 struct arena;
@@ -32,7 +34,7 @@ struct detect_network {
 
 // What one field must be.
 struct detect_part {
-    uint32_t field; // enum detect_field; DETECT_FIELDS: labels
+    uint32_t field; // enum detect_field; DETECT_LABELS: those of the sandbox
     struct detect_words exact;
     size_t prefix_n, suffix_n, glob_n, networks_n, numbers_n;
     const char **prefix, **suffix, **glob;
@@ -58,8 +60,14 @@ struct detect_match {
 struct detect_slot {
     uint64_t key, scope;
     uint64_t last_ns, quiet_ns;
-    uint64_t at; // tenths of the window
+    uint64_t at;          // tenths of the window
+    uint64_t end_ns, sum; // of this tenth; of all of them, at most UINT64_MAX
     uint64_t bucket[DETECT_BUCKETS];
+};
+
+// A finding of a count, with `once_for`.
+struct detect_once {
+    uint64_t subject, until_ns;
 };
 
 struct detect_seen {
@@ -72,7 +80,9 @@ struct detect_table {
     struct detect_slot *slot;
     struct detect_seen *seen;
     uint64_t *step_ns;
-    uint64_t crowded_ns; // end of the time in which it is not reported again
+    struct detect_once *once; // DETECT_ONCE of each slot. NULL: without once_for
+    uint32_t last;            // the slot of the last event
+    uint64_t crowded_ns;      // end of the time in which it is not reported again
     size_t bytes;
 };
 
@@ -84,6 +94,8 @@ struct detect_rule {
     Stockade__V1__DetectionFunction function;
     Stockade__V1__DetectionScope per;
     int by, of; // enum detect_field; -1: none
+    uint32_t once_n;
+    int once[4]; // enum detect_field
     uint64_t threshold, window_ns;
     uint32_t matches_n; // 1, or those of a sequence
     struct detect_match match[DETECT_STEPS_MAX];
@@ -108,7 +120,10 @@ struct detect_entry {
 // Rules that may match events of a kind.
 struct detect_kind {
     uint32_t rules_n;
-    uint32_t *rule;                                    // to compare with each event
+    uint32_t *rule; // to compare with each event
+    uint32_t tripwires_n;
+    uint32_t *tripwire;                                // apart from the others
+    bool written;                                      // there are others
     uint32_t fields[DETECT_HOWS];                      // bits: fields of the index
     uint64_t begins[DETECT_TEXTS], ends[DETECT_TEXTS]; // bits: lengths in the index
     struct detect_entry *slot[DETECT_SLOTS];
@@ -121,24 +136,27 @@ struct detect {
     uint32_t rules_n, tests_n, trees_n;
     struct detect_rule *rule;
     struct detect_kind *kind[DETECT_KINDS]; // NULL: no rules
-    struct yaml *tree[DETECT_FILES_MAX];
+    struct yaml *tree[DETECT_FILES_MAX + 1];
     uint64_t events;
     struct detect_totals totals;
+    // Of the current event: hashes by DetectionScope; 0: not computed.
+    uint64_t scope[4];
 };
 
 // detect_event.c
 extern const char *const detect_field_name[DETECT_FIELDS];
 int detect_field_find(const char *name, size_t n); // -1: there is none
-// Sets a field, and those that come from it. NULL or "": the event does not have it.
-void detect_set_text(struct detect_event *ev, enum detect_field field, const char *text);
-void detect_set_number(struct detect_event *ev, enum detect_field field, uint64_t number);
 // "10.0.0.1" or "::1"; IPv4 as ::ffff:10.0.0.1. *v4: it was IPv4. False: not an address.
 bool detect_read_address(const char *text, uint8_t out[16], bool *v4);
 // The finding's sentence. Returns out.
-const char *detect_write(const struct detect_rule *r, const struct detect_event *ev, uint64_t score,
+struct detect_said {
+    const struct detect_event *event;
+    uint64_t score, window_ns;
+};
+const char *detect_write(const struct detect_rule *r, const struct detect_said *said,
                          char out[DETECT_TEXT]);
 // Checks the {words} of a message; NULL: it is fine; otherwise the first wrong one.
-const char *detect_wrong_word(const char *message, size_t *n);
+const char *detect_wrong_word(const char *message, bool tripwire, size_t *n);
 
 // detect_match.c
 bool detect_part_matches(const struct detect_part *p, const struct detect_event *ev);
@@ -151,6 +169,11 @@ int detect_make_rule(const struct config_reader *file, struct arena *a,
                      const Stockade__V1__DetectionRule *m, struct yaml_node *node,
                      struct detect_rule *out);
 struct yaml_node *detect_node(struct yaml_node *n, const char *key);
+
+// detect_tripwire.c: what a tripwire of a later file does not say is as in the earlier one.
+int detect_inherit(const struct config_reader *file, struct arena *a,
+                   const struct detect_rule *earlier, struct yaml_node *node,
+                   struct detect_rule *out);
 
 // detect_index.c
 int detect_index(struct detect *d, struct err *e);
@@ -173,6 +196,20 @@ void detect_table_count(struct detect *d, struct detect_rule *r, uint32_t step,
 int detect_test_rule(const struct config_reader *file, struct detect *d, struct detect_rule *r,
                      struct yaml_node *node, uint64_t *work);
 
-// detect.c: compares an event with one rule.
+uint64_t detect_subject(const struct detect *d, const struct detect_rule *r,
+                        const struct detect_event *ev);
+// 0: the event does not have the field.
+uint64_t detect_value(const struct detect *d, int field, const struct detect_event *ev);
+
+// Another event is compared: what is known of the one before is forgotten.
+static inline void
+detect_begin(struct detect *d)
+{
+    memset(d->scope, 0, sizeof d->scope);
+    d->events++;
+}
+
+// detect.c: whether one of its exceptions fits; compares an event with one rule.
+bool detect_is_excepted(const struct detect_rule *r, const struct detect_event *ev);
 void detect_compare(struct detect *d, struct detect_rule *r, const struct detect_event *ev,
                     detect_found_fn *found, void *cookie);

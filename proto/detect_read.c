@@ -61,30 +61,52 @@ check_cost(struct reading *r, const struct config_reader *f, const struct detect
     return 0;
 }
 
+// What a tripwire must be, with what earlier files say of it.
+static int
+check_tripwire(const struct config_reader *f, const struct detect_rule *rule,
+               struct yaml_node *node)
+{
+    const char *key = rule->m->n_exceptions > 0 ? "exceptions" : "tests";
+    if (rule->m->tripwire && rule->matches_n == 0 && rule->m->n_exceptions + rule->m->n_tests > 0)
+        return config_fail(f, detect_node(node, key),
+                           "a tripwire of a built-in condition has none: the broker's own code "
+                           "decides");
+    return 0;
+}
+
 static int
 add_rule(struct reading *r, const struct config_reader *f,
          const Stockade__V1__DetectionDocument *doc, size_t i, struct yaml_node *node)
 {
     struct detect *d = r->d;
-    struct detect_rule *rule = &d->rule[d->rules_n];
+    struct detect_rule made, *rule = &made;
     const int earlier = detect_find(d, doc->rules[i]->id);
     const bool again = earlier >= 0 && doc->rules[i]->tripwire && d->rule[earlier].m->tripwire &&
                        d->rule[earlier].file != f->name;
+    if (earlier >= 0 && d->rule[earlier].m->tripwire && !doc->rules[i]->tripwire)
+        return config_fail(f, detect_node(node, "id"), "%s is the name of a tripwire",
+                           doc->rules[i]->id);
     if (earlier >= 0 && !again)
         return config_fail(f, detect_node(node, "id"), "%s is the id of a rule at %s:%u already",
                            doc->rules[i]->id, d->rule[earlier].file, d->rule[earlier].line);
-    if (d->rules_n == r->bounds->rules)
+    if (d->rules_n == r->bounds->rules && !again)
         return config_fail(f, node, "more than %u rules", r->bounds->rules);
     int rc = detect_make_rule(f, d->arena, doc, doc->rules[i], node, rule);
+    if (rc == 0 && again)
+        rc = detect_inherit(f, d->arena, &d->rule[earlier], node, rule);
+    if (rc == 0)
+        rc = check_tripwire(f, rule, node);
     if (rc == 0)
         rc = check_cost(r, f, rule, node);
     if (rc < 0)
         return rc;
-    rule->index = d->rules_n;
+    rule->index = again ? (uint32_t)earlier : d->rules_n;
     (void)detect_table_size(rule, &rule->table);
-    if (!rule->m->tripwire && detect_table_make(rule, d->arena) < 0)
+    if (rule->matches_n > 0 && detect_table_make(rule, d->arena) < 0)
         return err_sys(r->e, ENOMEM, "read the rules");
-    r->node[d->rules_n++] = node;
+    d->rule[rule->index] = made;
+    r->node[rule->index] = node;
+    d->rules_n += !again;
     return 0;
 }
 
@@ -176,7 +198,7 @@ detect_read(const struct detect_file *files, size_t n, const struct detect_bound
         detect_free(r.d);
         return err_sys(e, ENOMEM, "read the rules");
     }
-    if (n > DETECT_FILES_MAX)
+    if (n > DETECT_FILES_MAX + 1) // with that of the broker
         rc = err_set(e, ERR_INVALID_ARGUMENT, "more than %d files of rules", DETECT_FILES_MAX);
     for (size_t i = 0; i < n && rc == 0; i++)
         rc = read_file(&r, &files[i]);

@@ -11,15 +11,25 @@
 #include "arena.h"
 #include "detect_private.h"
 
+// A count of a tripwire reports each kind of event, as the broker's own tables do.
+static bool
+has_once(const struct detect_rule *r)
+{
+    const bool counts = r->function == 0 ||
+                        r->function == STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_COUNT;
+    return r->once_n > 0 || (r->m->tripwire && counts);
+}
+
 size_t
 detect_table_size(const struct detect_rule *r, struct detect_table *t)
 {
     const Stockade__V1__DetectionAggregate *a = r->m->aggregate;
-    if (r->m->tripwire) {
+    if (r->matches_n == 0) { // the broker's own code counts
         *t = (struct detect_table){.bytes = 0};
         return 0;
     }
-    const uint32_t keys = a == NULL || a->keys == 0 ? 256 : a->keys < 16 ? 16 : a->keys;
+    const uint32_t usual = r->m->tripwire ? 16 : 256; // of tripwires, for tests and dry runs
+    const uint32_t keys = a == NULL || a->keys == 0 ? usual : a->keys < 16 ? 16 : a->keys;
     const bool distinct =
         r->function == STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_DISTINCT;
     const bool sequence =
@@ -30,6 +40,7 @@ detect_table_size(const struct detect_rule *r, struct detect_table *t)
     const size_t slots = (size_t)t->sets * t->ways;
     const size_t each = distinct ? sizeof *t->seen : sequence ? sizeof *t->step_ns : 0;
     t->bytes = slots * (sizeof *t->slot + t->more_n * each);
+    t->bytes += has_once(r) ? slots * DETECT_ONCE * sizeof *t->once : 0;
     return t->bytes;
 }
 
@@ -47,6 +58,10 @@ detect_table_make(struct detect_rule *r, struct arena *a)
         t->step_ns = arena_alloc(a, slots * t->more_n * sizeof *t->step_ns);
         fine = fine && t->step_ns != NULL;
     }
+    if (has_once(r)) {
+        t->once = arena_alloc(a, slots * DETECT_ONCE * sizeof *t->once);
+        fine = fine && t->once != NULL;
+    }
     return fine ? 0 : -1;
 }
 
@@ -60,7 +75,10 @@ detect_table_clear(struct detect_rule *r)
         memset(t->seen, 0, slots * t->more_n * sizeof *t->seen);
     if (t->step_ns != NULL)
         memset(t->step_ns, 0, slots * t->more_n * sizeof *t->step_ns);
+    if (t->once != NULL)
+        memset(t->once, 0, slots * DETECT_ONCE * sizeof *t->once);
     t->crowded_ns = 0;
+    t->last = 0;
 }
 
 // ---- keys
@@ -73,20 +91,24 @@ hash(const struct detect *d, const void *bytes, size_t n)
     return h != 0 ? h : 1;
 }
 
+// All rules have one of three scopes, so each is hashed once for an event.
 static uint64_t
-scope_of(const struct detect *d, const struct detect_rule *r, const struct detect_event *ev)
+scope_of(struct detect *d, const struct detect_rule *r, const struct detect_event *ev)
 {
+    uint64_t *known = &d->scope[r->per];
+    if (*known != 0)
+        return *known;
     const char *id = ev->job;
     if (r->per == STOCKADE__V1__DETECTION_SCOPE__DETECTION_SCOPE_TENANT)
         id = ev->text[DETECT_TENANT] != NULL ? ev->text[DETECT_TENANT] : "";
     else if (r->per == STOCKADE__V1__DETECTION_SCOPE__DETECTION_SCOPE_SANDBOX || id[0] == '\0')
         id = ev->sandbox;
-    return hash(d, id, strlen(id));
+    *known = hash(d, id, strlen(id));
+    return *known;
 }
 
-// 0: the event does not have the field.
-static uint64_t
-value_of(const struct detect *d, int field, const struct detect_event *ev)
+uint64_t
+detect_value(const struct detect *d, int field, const struct detect_event *ev)
 {
     if ((ev->has >> field & 1) == 0)
         return 0;
@@ -95,6 +117,16 @@ value_of(const struct detect *d, int field, const struct detect_event *ev)
     if (field == DETECT_ADDRESS)
         return hash(d, ev->address, sizeof ev->address);
     return hash(d, &ev->number[field - DETECT_TEXTS], sizeof ev->number[0]);
+}
+
+// What a finding of once_for is about.
+uint64_t
+detect_subject(const struct detect *d, const struct detect_rule *r, const struct detect_event *ev)
+{
+    uint64_t h = ev->kind + UINT64_C(1);
+    for (uint32_t i = 0; i < r->once_n; i++)
+        h = (h ^ detect_value(d, r->once[i], ev)) * 0x9e3779b97f4a7c15ULL;
+    return h != 0 ? h : 1;
 }
 
 // ---- slots
@@ -137,6 +169,14 @@ begin_slot(struct detect_table *t, uint32_t i, uint64_t scope, uint64_t key)
         memset(&t->seen[(size_t)i * t->more_n], 0, t->more_n * sizeof *t->seen);
     if (t->step_ns != NULL)
         memset(&t->step_ns[(size_t)i * t->more_n], 0, t->more_n * sizeof *t->step_ns);
+    if (t->once != NULL)
+        memset(&t->once[(size_t)i * DETECT_ONCE], 0, DETECT_ONCE * sizeof *t->once);
+}
+
+static bool
+is_slot(const struct detect_slot *s, uint64_t scope, uint64_t key)
+{
+    return s->key == key && s->scope == scope;
 }
 
 // The number of the key's slot. *displaced: another count that mattered was given up.
@@ -144,34 +184,53 @@ static uint32_t
 slot_of(struct detect_rule *r, uint64_t scope, uint64_t key, uint64_t now_ns, bool *displaced)
 {
     struct detect_table *t = &r->table;
+    if (is_slot(&t->slot[t->last], scope, key))
+        return t->last;
     const uint32_t first = (uint32_t)(scope % t->sets) * t->ways;
-    for (uint32_t i = first; i < first + t->ways; i++)
-        if (t->slot[i].key == key && t->slot[i].scope == scope)
-            return i;
-    const uint32_t i = victim_of(t, first, scope);
-    *displaced = is_live(r, &t->slot[i], now_ns);
-    begin_slot(t, i, scope, key);
-    return i;
+    for (t->last = first; t->last < first + t->ways; t->last++)
+        if (is_slot(&t->slot[t->last], scope, key))
+            return t->last;
+    t->last = victim_of(t, first, scope);
+    *displaced = is_live(r, &t->slot[t->last], now_ns);
+    begin_slot(t, t->last, scope, key);
+    return t->last;
 }
 
 // ---- counts
 
 static uint64_t
-count(struct detect_rule *r, struct detect_slot *s, uint64_t now_ns, uint64_t n)
+add(uint64_t a, uint64_t b)
 {
-    const uint64_t at = now_ns / (r->window_ns / DETECT_BUCKETS);
-    const uint64_t gone = at > s->at ? at - s->at : 0;
     uint64_t sum = 0;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+// Begins the tenth of the window that it is now.
+static void
+turn(const struct detect_rule *r, struct detect_slot *s, uint64_t now_ns)
+{
+    const uint64_t tenth_ns = r->window_ns / DETECT_BUCKETS;
+    const uint64_t at = now_ns / tenth_ns;
+    const uint64_t gone = at > s->at ? at - s->at : 0;
     for (uint64_t i = 1; i <= gone && i <= DETECT_BUCKETS; i++)
         s->bucket[(s->at + i) % DETECT_BUCKETS] = 0;
     s->at += gone;
-    uint64_t *last = &s->bucket[s->at % DETECT_BUCKETS];
-    if (__builtin_add_overflow(*last, n, last))
-        *last = UINT64_MAX;
+    s->end_ns = (s->at + 1) * tenth_ns;
+    s->sum = 0;
     for (int i = 0; i < DETECT_BUCKETS; i++)
-        if (__builtin_add_overflow(sum, s->bucket[i], &sum))
-            return UINT64_MAX;
-    return sum;
+        s->sum = add(s->sum, s->bucket[i]);
+}
+
+// Divides, and sums up, once in a tenth of the window.
+static uint64_t
+count(const struct detect_rule *r, struct detect_slot *s, uint64_t now_ns, uint64_t n)
+{
+    if (now_ns >= s->end_ns)
+        turn(r, s, now_ns);
+    uint64_t *last = &s->bucket[s->at % DETECT_BUCKETS];
+    *last = add(*last, n);
+    s->sum = add(s->sum, n);
+    return s->sum;
 }
 
 // The number of different values within the window, this one included; at most the threshold.
@@ -218,9 +277,11 @@ score_of(struct detect *d, struct detect_rule *r, uint32_t slot, uint32_t step,
     struct detect_slot *s = &r->table.slot[slot];
     switch ((int)r->function) {
     case STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_DISTINCT:
-        return count_distinct(r, slot, ev->now_ns, value_of(d, r->of, ev));
+        return count_distinct(r, slot, ev->now_ns, detect_value(d, r->of, ev));
     case STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_SUM:
         return count(r, s, ev->now_ns, ev->number[r->of - DETECT_TEXTS]);
+    case STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_GREATEST:
+        return ev->number[r->of - DETECT_TEXTS];
     case STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_SEQUENCE:
         return advance(r, slot, step, ev->now_ns) ? r->threshold : 0;
     default:
@@ -253,6 +314,21 @@ report_crowded(struct detect *d, struct detect_rule *r, uint64_t now_ns, detect_
         found, cookie);
 }
 
+// True: it is not known, and now it is.
+static bool
+is_first(struct detect_rule *r, uint32_t slot, uint64_t subject, uint64_t now_ns)
+{
+    struct detect_once *all = &r->table.once[(size_t)slot * DETECT_ONCE], *to = all;
+    for (uint32_t i = 0; i < DETECT_ONCE; i++) {
+        if (all[i].subject == subject && now_ns < all[i].until_ns)
+            return false;
+        if (all[i].until_ns < to->until_ns)
+            to = &all[i];
+    }
+    *to = (struct detect_once){subject, now_ns + r->window_ns};
+    return true;
+}
+
 void
 detect_table_count(struct detect *d, struct detect_rule *r, uint32_t step,
                    const struct detect_event *ev, detect_found_fn *found, void *cookie)
@@ -262,7 +338,7 @@ detect_table_count(struct detect *d, struct detect_rule *r, uint32_t step,
     if (r->of >= 0 && (ev->has >> r->of & 1) == 0)
         return;
     const uint64_t scope = scope_of(d, r, ev);
-    uint64_t key = r->by >= 0 ? scope ^ value_of(d, r->by, ev) * 0x9e3779b97f4a7c15ULL : scope;
+    uint64_t key = r->by >= 0 ? scope ^ detect_value(d, r->by, ev) * 0x9e3779b97f4a7c15ULL : scope;
     key = key != 0 ? key : 1;
     const uint32_t i = slot_of(r, scope, key, ev->now_ns, &displaced);
     struct detect_slot *s = &r->table.slot[i];
@@ -272,9 +348,11 @@ detect_table_count(struct detect *d, struct detect_rule *r, uint32_t step,
         report_crowded(d, r, ev->now_ns, found, cookie);
     if (score < r->threshold)
         return;
-    const bool is_new = ev->now_ns >= s->quiet_ns;
+    const bool is_new = r->table.once != NULL ? is_first(r, i, detect_subject(d, r, ev), ev->now_ns)
+                                              : ev->now_ns >= s->quiet_ns;
     if (is_new)
         s->quiet_ns = ev->now_ns + r->window_ns;
+    const struct detect_said said = {ev, score, r->window_ns};
     report(r, is_new ? DETECT_FOUND : DETECT_REPEATED, score,
-           is_new ? detect_write(r, ev, score, text) : "", found, cookie);
+           is_new ? detect_write(r, &said, text) : "", found, cookie);
 }

@@ -111,7 +111,7 @@ fill_destination(struct detect_event *ev, const char *destination)
         detect_set_text(ev, DETECT_NAME, ev->host);
     if ((of.has >> DETECT_PORT & 1) != 0)
         detect_set_number(ev, DETECT_PORT, of.number[DETECT_PORT - DETECT_TEXTS]);
-    ev->has |= of.has & 1U << DETECT_ADDRESS;
+    ev->has |= of.has & UINT64_C(1) << DETECT_ADDRESS;
 }
 
 static void
@@ -123,6 +123,7 @@ make_event(const Stockade__V1__DetectionEvent *m, uint64_t now_ns, uint32_t numb
                                 .now_ns = now_ns,
                                 .job = m->job[0] != '\0' ? m->job : "job",
                                 .sandbox = m->sandbox[0] != '\0' ? m->sandbox : "sandbox"};
+    detect_set_number(ev, DETECT_TIME, now_ns);
     fill(m, number, buffer, ev);
     if (ev->text[DETECT_DESTINATION] != NULL)
         fill_destination(ev, ev->text[DETECT_DESTINATION]);
@@ -140,6 +141,7 @@ give(struct detect *d, struct detect_rule *rule, const Stockade__V1__DetectionEv
     struct detect_event ev;
     make_event(m, now_ns, number, &ev);
     r->event++;
+    detect_begin(d);
     detect_compare(d, rule, &ev, on_found, r);
 }
 

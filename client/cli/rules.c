@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "proto/quantity.h"
@@ -77,11 +78,13 @@ rules_print(const struct detect_view *v)
         (void)printf("message      %s\n", text_clean(v->rule->message, a, sizeof a));
     for (size_t i = 0; i < v->rule->n_tags; i++)
         (void)printf("%s %s\n", i == 0 ? "tags        " : "            ", v->rule->tags[i]);
-    (void)printf("decided by   %s\n",
-                 v->tripwire
-                     ? "tripwire: the broker's own code, from events and counters of the kernel"
-                 : v->in_kernel ? "kernel: its programs report only events that match"
-                                : "broker: it compares each event of these kinds");
+    (void)printf(
+        "decided by   %s\n",
+        v->tripwire
+            ? "tripwire: its own counts for each job and its sandbox, behind which counters of the "
+              "kernel stand"
+        : v->in_kernel ? "kernel: its programs report only events that match"
+                       : "broker: it compares each event of these kinds");
     (void)printf("cost         up to %u comparisons for an event, %zu KiB of counts\n", v->steps,
                  v->table_bytes >> 10);
     for (size_t i = 0; i < v->rule->n_exceptions; i++)
@@ -90,18 +93,29 @@ rules_print(const struct detect_view *v)
     (void)printf("file         %s:%u\n", text_clean(v->file, a, sizeof a), v->line);
 }
 
+bool
+rules_next(const struct detect *d, uint32_t *i, struct detect_view *v)
+{
+    for (; detect_view(d, *i, v); ++*i)
+        if (strcmp(v->file, detect_tripwire_file().name) != 0)
+            return true;
+    return false;
+}
+
 static int
 check(const struct ruling *r, const struct detect *d)
 {
     struct detect_view v;
-    size_t bytes = 0;
-    for (uint32_t i = 0; detect_view(d, i, &v); i++)
+    size_t bytes = 0, tests = 0, rules = 0;
+    for (uint32_t i = 0; rules_next(d, &i, &v); i++) {
         bytes += v.table_bytes;
+        tests += v.rule->n_tests;
+        rules++;
+    }
     if (r->o->json)
-        return json_put(json_pack("{si si sI}", "rules", (int)detect_count(d), "tests",
-                                  (int)detect_tests(d), "table_bytes", (json_int_t)bytes));
-    (void)printf("%u rules, %u tests passed, %zu KiB of counts\n", detect_count(d), detect_tests(d),
-                 bytes >> 10);
+        return json_put(json_pack("{si si sI}", "rules", (int)rules, "tests", (int)tests,
+                                  "table_bytes", (json_int_t)bytes));
+    (void)printf("%zu rules, %zu tests passed, %zu KiB of counts\n", rules, tests, bytes >> 10);
     return EXIT_OK;
 }
 
@@ -114,7 +128,7 @@ list(const struct ruling *r, const struct detect *d)
     if (all == NULL)
         (void)printf("%-32s %-9s %-13s %9s %7s %-8s %s\n", "RULE", "SEVERITY", "RESPONSE",
                      "THRESHOLD", "WINDOW", "BY", "STATE");
-    for (uint32_t i = 0; detect_view(d, i, &v); i++) {
+    for (uint32_t i = 0; rules_next(d, &i, &v); i++) {
         if (all != NULL)
             (void)json_array_append_new(all, rules_json(&v));
         else
@@ -125,6 +139,16 @@ list(const struct ruling *r, const struct detect *d)
                          v.enabled ? "on" : "off");
     }
     return all != NULL ? json_put_list(all) : EXIT_OK;
+}
+
+static char *
+rules_definition(const struct detect *d, uint32_t i)
+{
+    const size_t n = detect_definition(d, i, NULL, 0);
+    char *text = malloc(n + 1);
+    if (text != NULL)
+        (void)detect_definition(d, i, text, n + 1);
+    return text;
 }
 
 static int
@@ -140,6 +164,9 @@ show(const struct ruling *r, const struct detect *d)
     if (r->o->json)
         return json_put(rules_json(&v));
     rules_print(&v);
+    char *text = rules_definition(d, (uint32_t)i);
+    (void)printf("\n%s", text != NULL ? text : "");
+    free(text);
     return EXIT_OK;
 }
 
@@ -151,7 +178,7 @@ test(const struct ruling *r, struct detect *d)
         return rules_over_kept(r, d);
     if (r->o->json)
         return check(r, d);
-    for (uint32_t i = 0; detect_view(d, i, &v); i++)
+    for (uint32_t i = 0; rules_next(d, &i, &v); i++)
         for (size_t k = 0; k < v.rule->n_tests; k++) {
             char name[320];
             (void)printf("passed  %s: %s\n", v.rule->id,

@@ -20,6 +20,9 @@ struct ruling {
 // Reads the files, and each "*.yaml" of the folders, by name. NULL: the failure was reported; *code is the exit code.
 struct detect *rules_read(const struct ruling *r, int *code);
 
+// The next rule from *i on that is not in the broker's own file. False: there is none.
+bool rules_next(const struct detect *d, uint32_t *i, struct detect_view *v);
+
 // Prints or returns what is known of a rule.
 json_t *rules_json(const struct detect_view *v);
 void rules_print(const struct detect_view *v);

@@ -113,6 +113,8 @@ print_rule(const Stockade__V1__RuleState *m)
                  m->compared, m->matched, m->excepted, m->findings);
     if (m->file[0] != '\0')
         (void)printf("file         %s:%" PRIu32 "\n", text_clean(m->file, a, sizeof a), m->line);
+    if (m->definition[0] != '\0')
+        (void)printf("\n%s", m->definition);
 }
 
 // ---- actions

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "proto/arena.h"
 #include "proto/wire.h"
@@ -43,6 +44,16 @@ on_found(void *cookie, const struct detect_finding *f)
                      f->rule->id, text);
 }
 
+// Those that the files change; the findings of the others are there already.
+static void
+on_tripwire(void *cookie, const struct detect_finding *f)
+{
+    const struct replay *p = cookie;
+    struct detect_view v;
+    if (detect_view(p->d, f->index, &v) && strcmp(v.file, detect_tripwire_file().name) != 0)
+        on_found(cookie, f);
+}
+
 static void
 give(struct replay *p, const Stockade__V1__Event *m)
 {
@@ -54,6 +65,7 @@ give(struct replay *p, const Stockade__V1__Event *m)
     p->event = m;
     p->events++;
     detect_event(p->d, &ev, on_found, p);
+    detect_tripwires_dry(p->d, &ev, on_tripwire, p);
 }
 
 static int
@@ -78,7 +90,7 @@ report(const struct ruling *r, struct replay *p)
 {
     struct detect_view v;
     json_t *rules = json_array();
-    for (uint32_t i = 0; detect_view(p->d, i, &v); i++)
+    for (uint32_t i = 0; rules_next(p->d, &i, &v); i++)
         (void)json_array_append_new(
             rules,
             json_pack("{ss sI sI sI sI sI}", "id", v.rule->id, "compared", (json_int_t)v.looked_at,

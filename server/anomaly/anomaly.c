@@ -19,6 +19,7 @@
 #include "server/network/enforce.h"
 #include "server/network/net.h"
 #include "server/network/witness.h"
+#include "proto/detect.h"
 #include "proto/now.h"
 #include "server/telemetry/record.h"
 #include "server/relay/relay.h"
@@ -321,14 +322,32 @@ enter(struct anomaly *a, struct sandbox *s, struct job *j, uint64_t event_ns)
     a->comm[0] = '\0';
     if (b == NULL)
         return NULL;
-    box_enter(&b->box, box_job_of(a, &b->box, j));
+    box_enter(&b->box, box_job_of(a, &b->box, j), a->settings->rules);
     return &b->box;
+}
+
+// The event as conditions see it. False: none is about it.
+static bool
+fill_event(const struct anomaly *a, const struct sandbox *s, const Stockade__V1__Event *m,
+           uint64_t time_ns, struct detect_event *out)
+{
+    const struct sandbox_spec *spec = &s->spec;
+    if (!detect_has_tripwires(a->settings->rules, (uint32_t)m->kind))
+        return false;
+    detect_fill(m, time_ns, out);
+    for (uint32_t i = 0; i < spec->labels_n && i < DETECT_LABELS_MAX; i++) {
+        out->label_key[i] = spec->labels[i].key;
+        out->label_value[i] = spec->labels[i].value;
+        out->labels_n++;
+    }
+    return true;
 }
 
 static void
 on_event(void *cookie, struct sandbox *s, struct job *j, const struct event *event,
-         const void *body)
+         const void *body, const Stockade__V1__Event *m)
 {
+    struct detect_event ev;
     struct anomaly *a = cookie;
     struct box *b = enter(a, s, j, event->time_ns);
     if (b == NULL)
@@ -338,7 +357,7 @@ on_event(void *cookie, struct sandbox *s, struct job *j, const struct event *eve
     enum box_exe exe = BOX_EXE_KNOWN;
     if (event->kind == EVENT_EXEC && event->size >= sizeof(struct watch_exec) && j != NULL)
         exe = profiles_exec(&a->profiles, s->spec.template->number, body);
-    box_event(b, event, body, exe);
+    box_event(b, event, body, exe, fill_event(a, s, m, event->time_ns, &ev) ? &ev : NULL);
 }
 
 static void

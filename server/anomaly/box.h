@@ -13,6 +13,8 @@
 #include "server/base/list.h"
 #include "server/telemetry/activity.h"
 
+struct detect;
+struct detect_event;
 struct relay_report;
 
 enum {
@@ -23,11 +25,8 @@ enum {
     BOX_ZONES = 16,        // DNS domains
     BOX_NAMES = 32,
     BOX_PORT_BITS = 1024,
-    BOX_REGULAR_MIN = 8,       // connections before regularity is computed
-    BOX_INTERVAL_MIN_MS = 200, // faster connections are normal work
-    BOX_FINDINGS_BURST = 32,   // findings of a job per minute, and the first of each rule
-    BOX_NAME_LETTERS_MIN = 12, // of a name's part that may carry data
-    BOX_MADE_MAX = 32          // files created in one tick and moved in a later one
+    BOX_FINDINGS_BURST = 32, // findings of a job per minute, and the first of each rule
+    BOX_MADE_MAX = 32        // files created in one tick and moved in a later one
 };
 
 // Counts in each tenth of a window, up to `at` (tenths since boot).
@@ -84,6 +83,7 @@ typedef void box_raise_fn(void *cookie, enum box_voice voice, enum anomaly_rule 
 
 struct box {
     const struct anomaly_config *policy; // borrowed
+    struct detect *rules; // the conditions; borrowed until the end of the call. NULL: none
     box_raise_fn *raise;
     void *cookie;
     uint32_t cpu_millis; // its quota
@@ -127,11 +127,13 @@ void box_job_begin(struct box *b, struct box_job *j);
 void box_job_end(struct box_job *j);
 void box_close(struct box *b);
 
-// The job of the following calls, until the next box_enter().
-void box_enter(struct box *b, struct box_job *j);
+// The job and the conditions of the following calls, until the next box_enter().
+void box_enter(struct box *b, struct box_job *j, struct detect *rules);
 
-// Handles an event with a body of event->size bytes. Ignores one with a wrong size for its kind.
-void box_event(struct box *b, const struct event *event, const void *body, enum box_exe exe);
+// Handles an event with a body of event->size bytes. Ignores one with a wrong size for its kind. *ev: the same event as the conditions
+// see it, without what only the box knows, which is added. NULL: no condition is about it.
+void box_event(struct box *b, const struct event *event, const void *body, enum box_exe exe,
+               struct detect_event *ev);
 
 // Handles a report of the relay.
 void box_relay(struct box *b, const struct relay_report *report);

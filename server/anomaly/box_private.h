@@ -22,6 +22,14 @@ bool box_crossed(struct box *b, enum anomaly_rule rule, uint64_t now_ns, double 
 void box_count(struct box *b, enum anomaly_rule rule, uint64_t now_ns, uint64_t subject, uint64_t n,
                const char *text);
 
+// The same without the finding. True: it is due, or its response is.
+struct box_due {
+    int64_t sum;
+    bool is_new;
+};
+bool box_counted(struct box *b, enum anomaly_rule rule, uint64_t now_ns, uint64_t subject,
+                 uint64_t n, struct box_due *due);
+
 // Raises a finding, unless the rule was reported within its window, or there were BOX_FINDINGS_BURST in this minute.
 void box_raise(struct box *b, enum anomaly_rule rule, uint64_t now_ns, double score,
                const char *text);
@@ -52,8 +60,18 @@ box_seen(struct box *b, enum anomaly_rule rule)
 void box_tool_executed(struct box *b, const struct watch_exec *x);
 bool box_tool_opens(const struct box *b, const struct event *head, const struct watch_open *o);
 
-// destinations.c: EVENT_DENIED, EVENT_CONNECT and EVENT_LISTEN.
+// destinations.c: EVENT_DENIED and EVENT_CONNECT. And notes a value of denied-fan-out: returns the number of different ones within
+// the window; *of_job: those of this job.
 void box_network(struct box *b, const struct event *head, const struct net_event *e);
+uint32_t box_note_distinct(struct box *b, uint64_t value, uint64_t now_ns, uint32_t *of_job);
+
+// conditions.c: compares an event with the conditions in the files of rules, and counts those that it fulfils.
+void box_conditions(struct box *b, const struct event *head, const void *body, enum box_exe exe,
+                    struct detect_event *ev);
+
+// sentences.c: an event in words. "": it has none.
+void box_sentence(const struct event *head, const void *body, const struct detect_event *ev,
+                  char out[FINDING_TEXT_MAX]);
 
 static inline const struct anomaly_policy *
 box_rule(const struct box *b, enum anomaly_rule rule)

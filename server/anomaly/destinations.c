@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tripwires for connections and listeners: destinations that were refused, connections at regular intervals, and
-// sockets that listen.
+// Connections: those at regular intervals (a built-in condition), and the different values of the tripwire denied-fan-out.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,11 +15,9 @@ destination_hash(const struct net_event *e)
     return box_hash(e->address, sizeof e->address, e->port + 1U);
 }
 
-// Notes a refused destination. Returns the number of different ones within the window; *of_job: those of this job.
-static uint32_t
-note_denied(struct box *b, const struct net_event *e, uint64_t now_ns, uint32_t *of_job)
+uint32_t
+box_note_distinct(struct box *b, uint64_t hash, uint64_t now_ns, uint32_t *of_job)
 {
-    uint64_t hash = destination_hash(e);
     uint64_t window_ns = box_rule(b, RULE_DENIED_FAN_OUT)->window_ms * 1000000;
     uint64_t from = now_ns - (now_ns < window_ns ? now_ns : window_ns);
     uint32_t oldest = 0;
@@ -45,22 +42,6 @@ note_denied(struct box *b, const struct net_event *e, uint64_t now_ns, uint32_t 
     return n;
 }
 
-static void
-count_denied(struct box *b, const struct net_event *e, uint64_t now_ns)
-{
-    uint32_t of_job = 0;
-    uint32_t n = note_denied(b, e, now_ns, &of_job);
-    if (!box_crossed(b, RULE_DENIED_FAN_OUT, now_ns, of_job, n))
-        return;
-    char destination[64];
-    char text[FINDING_TEXT_MAX];
-    net_rule_address(e->address, e->port, destination, sizeof destination);
-    (void)snprintf(
-        text, sizeof text, "%u different destinations were refused within %llu s, the last one %s",
-        n, (unsigned long long)box_rule(b, RULE_DENIED_FAN_OUT)->window_ms / 1000, destination);
-    box_raise(b, RULE_DENIED_FAN_OUT, now_ns, n, text);
-}
-
 static struct box_destination *
 find_destination(struct box *b, uint64_t hash)
 {
@@ -78,8 +59,10 @@ find_destination(struct box *b, uint64_t hash)
 // Notes a connection to a destination. Returns the regularity: 100 minus the coefficient of variation of the
 // intervals in percent. 0: too few connections.
 static double
-regularity(struct box_destination *p, uint64_t now_ns, uint64_t window_ms)
+regularity(const struct box *b, struct box_destination *p, uint64_t now_ns)
 {
+    const uint64_t *parameter = b->policy->parameter;
+    const uint64_t window_ms = box_rule(b, RULE_BEACONING)->window_ms;
     uint64_t last = p->last_ns;
     p->last_ns = now_ns;
     if (last == 0 || now_ns < last || now_ns - last > window_ms * 1000000) {
@@ -92,7 +75,8 @@ regularity(struct box_destination *p, uint64_t now_ns, uint64_t window_ms)
     float off = interval - p->mean;
     p->mean += off / (float)p->intervals;
     p->squares += off * (interval - p->mean);
-    if (p->intervals + 1 < BOX_REGULAR_MIN || p->mean < BOX_INTERVAL_MIN_MS)
+    if (p->intervals + UINT64_C(1) < parameter[PARAMETER_CONNECTIONS] ||
+        (double)p->mean < (double)parameter[PARAMETER_INTERVAL_MS])
         return 0;
     return 100 - 100 * sqrt((double)p->squares / p->intervals) / (double)p->mean;
 }
@@ -100,12 +84,11 @@ regularity(struct box_destination *p, uint64_t now_ns, uint64_t window_ms)
 static void
 count_regularity(struct box *b, const struct net_event *e, uint64_t now_ns)
 {
-    uint64_t window_ms = box_rule(b, RULE_BEACONING)->window_ms;
     uint64_t hash = destination_hash(e);
     uint64_t of_job = hash + box_job_number(b) * 0x9e3779b97f4a7c15ULL;
-    double job = b->job != NULL ? regularity(find_destination(b, of_job), now_ns, window_ms) : 0;
+    double job = b->job != NULL ? regularity(b, find_destination(b, of_job), now_ns) : 0;
     struct box_destination *p = find_destination(b, hash);
-    double regular = regularity(p, now_ns, window_ms);
+    double regular = regularity(b, p, now_ns);
     if (!box_crossed(b, RULE_BEACONING, now_ns, job, regular))
         return;
     char destination[64];
@@ -133,30 +116,12 @@ count_port(struct box *b, const struct net_event *e, uint64_t now_ns)
     b->port_bits[bit / 64] |= mask;
 }
 
-static void
-count_listener(struct box *b, const struct net_event *e, uint64_t now_ns)
-{
-    char destination[64];
-    char text[FINDING_TEXT_MAX];
-    box_seen(b, RULE_OPEN_LISTENER);
-    net_rule_address(e->address, e->port, destination, sizeof destination);
-    (void)snprintf(text, sizeof text, "a TCP socket listens on %s, and not on loopback alone",
-                   destination);
-    box_count(b, RULE_OPEN_LISTENER, now_ns, destination_hash(e), 1, text);
-}
-
 void
 box_network(struct box *b, const struct event *head, const struct net_event *e)
 {
-    if (head->kind == EVENT_LISTEN) {
-        count_listener(b, e, head->time_ns);
-        return;
-    }
     bool dials = e->hook == NET_HOOK_CONNECT || e->hook == NET_HOOK_SENDMSG;
     if (dials) {
         count_port(b, e, head->time_ns);
         count_regularity(b, e, head->time_ns);
     }
-    if (head->kind == EVENT_DENIED && (dials || e->hook == NET_HOOK_EGRESS))
-        count_denied(b, e, head->time_ns);
 }

@@ -12,9 +12,6 @@
 #include "box_private.h"
 #include "server/relay/relay.h"
 
-static const double random_bits =
-    2.8; // entropy per letter: words of a language of this length are below
-
 // Returns where the last two labels begin.
 static size_t
 zone_begin(const char *name, size_t n)
@@ -84,7 +81,8 @@ box_relay(struct box *b, const struct relay_report *report)
     const char *name = report->name;
     size_t n = strnlen(name, sizeof report->name);
     size_t zone = zone_begin(name, n);
-    if (zone < BOX_NAME_LETTERS_MIN || entropy(name, zone - 1) < random_bits ||
+    if (zone < b->policy->parameter[PARAMETER_NAME_LETTERS] ||
+        entropy(name, zone - 1) * 1000 < (double)b->policy->parameter[PARAMETER_NAME_MILLIBITS] ||
         asked_before(b, box_hash(name, n, 11)))
         return;
     int64_t of_job = 0;

@@ -21,73 +21,97 @@
 // formatter, a shell's loop).
 const struct anomaly_rule_row anomaly_rule_table[ANOMALY_RULES] = {
     [RULE_DENIED_FAN_OUT] = {"denied-fan-out", "different refused destinations", 1, 64, SECOND,
-                             HOUR, USUAL(WARNING, ALERT, 8, MINUTE), "T1046"},
+                             HOUR, USUAL(WARNING, ALERT, 8, MINUTE), "T1046", NULL, NULL},
     [RULE_DANGEROUS_SYSCALL] = {"dangerous-syscall", "system calls that honest jobs do not make", 1,
                                 1000000, SECOND, HOUR, USUAL(WARNING, ALERT, 1, MINUTE),
-                                "T1068 T1611"},
+                                "T1068 T1611", NULL, "dangerous_calls"},
     [RULE_NEW_EXECUTABLE] = {"new-executable",
                              "executables that are not in the template's frozen profile", 1, 1,
-                             SECOND, HOUR, USUAL(NOTICE, ALERT, 1, MINUTE), "T1204.002"},
+                             SECOND, HOUR, USUAL(NOTICE, ALERT, 1, MINUTE), "T1204.002", NULL,
+                             "unprofiled_execs"},
     [RULE_UNNAMED_EXEC] = {"unnamed-exec",
                            "executed files without a name: memfds, or deleted files", 1, 1, SECOND,
-                           HOUR, USUAL(CRITICAL, ALERT, 1, MINUTE), "T1620"},
+                           HOUR, USUAL(CRITICAL, ALERT, 1, MINUTE), "T1620", NULL, "unnamed_execs"},
     [RULE_REMOTE_SHELL] = {"remote-shell",
                            "remote shells: programs on a socket, or on a terminal that is "
                            "connected to outside",
-                           1, 1, SECOND, HOUR, USUAL(WARNING, ALERT, 1, MINUTE), "T1059.004"},
+                           1, 1, SECOND, HOUR, USUAL(WARNING, ALERT, 1, MINUTE), "T1059.004", NULL,
+                           "remote_shells"},
     [RULE_PRELOADED_LIBRARY] = {"preloaded-library",
                                 "libraries that the sandbox wrote, loaded by LD_PRELOAD or similar",
                                 1, 1000000, SECOND, HOUR, USUAL(WARNING, ALERT, 1, MINUTE),
-                                "T1574.006"},
+                                "T1574.006", NULL, "preloads"},
     // Development servers do the same, and nobody outside can reach them.
     [RULE_OPEN_LISTENER] = {"open-listener", "TCP sockets that listen on all addresses", 1, 1000000,
-                            SECOND, HOUR, USUAL(INFO, LOG, 1, MINUTE), "T1571"},
+                            SECOND, HOUR, USUAL(INFO, LOG, 1, MINUTE), "T1571", NULL, "listens"},
     [RULE_FORK_STORM] = {"fork-storm",
                          "increase in tasks; a task that executes a program counts half", 2, 100000,
-                         100, HOUR, USUAL(WARNING, ALERT, 100, SECOND), "T1499"},
+                         100, HOUR, USUAL(WARNING, ALERT, 100, SECOND), "T1499", "task-growth",
+                         NULL},
     [RULE_MASS_RENAME] = {"mass-rename", "files renamed, without files that were created for it", 2,
-                          10000000, 100, HOUR, USUAL(WARNING, ALERT, 500, 10 * SECOND), "T1486"},
+                          10000000, 100, HOUR, USUAL(WARNING, ALERT, 500, 10 * SECOND), "T1486",
+                          "counter-increase", "renames"},
     [RULE_MASS_UNLINK] = {"mass-unlink", "files removed", 2, 10000000, 100, HOUR,
-                          USUAL(INFO, LOG, 2000, 10 * SECOND), "T1485"},
+                          USUAL(INFO, LOG, 2000, 10 * SECOND), "T1485", "counter-increase",
+                          "unlinks"},
     [RULE_FORK_RATE] = {"fork-rate", "processes created, including ended ones", 2, 10000000, 100,
-                        HOUR, USUAL(INFO, LOG, 5000, 5 * SECOND), ""},
+                        HOUR, USUAL(INFO, LOG, 5000, 5 * SECOND), "", "counter-increase", "forks"},
     [RULE_MASS_REWRITE] = {"mass-rewrite", "existing files opened for writing, or truncated to 0",
-                           2, 10000000, 100, HOUR, USUAL(INFO, LOG, 300, 10 * SECOND), "T1486"},
+                           2, 10000000, 100, HOUR, USUAL(INFO, LOG, 300, 10 * SECOND), "T1486",
+                           "counter-increase", "rewrites"},
     [RULE_MASS_RELINK] = {"mass-relink", "files linked under another name, and removed", 2,
-                          10000000, 100, HOUR, USUAL(INFO, LOG, 500, 10 * SECOND), "T1486"},
+                          10000000, 100, HOUR, USUAL(INFO, LOG, 500, 10 * SECOND), "T1486",
+                          "counter-increase", "links"},
     [RULE_SENSITIVE_PATH] = {"sensitive-path",
                              "sensitive files opened, moved, linked, removed or executed", 1,
-                             1000000, SECOND, HOUR, USUAL(WARNING, ALERT, 1, MINUTE), "T1552.001"},
+                             1000000, SECOND, HOUR, USUAL(WARNING, ALERT, 1, MINUTE), "T1552.001",
+                             NULL, "sensitive_uses"},
     [RULE_SENSITIVE_LOOK] = {"sensitive-look", "sensitive files examined by stat or access", 1,
-                             1000000, SECOND, HOUR, USUAL(NOTICE, LOG, 1, MINUTE), "T1083"},
+                             1000000, SECOND, HOUR, USUAL(NOTICE, LOG, 1, MINUTE), "T1083", NULL,
+                             "sensitive_looks"},
     [RULE_MINING] = {"mining",
                      "percent of its CPUs, without network traffic, output or file access", 10, 100,
-                     SECOND, 24 * HOUR, USUAL(NOTICE, LOG, 90, 5 * MINUTE), "T1496"},
+                     SECOND, 24 * HOUR, USUAL(NOTICE, LOG, 90, 5 * MINUTE), "T1496",
+                     "busy-without-work", NULL},
     [RULE_BEACONING] = {"beaconing",
                         "percent of regularity of 8 or more connections to one destination", 1, 100,
-                        SECOND, 24 * HOUR, USUAL(WARNING, ALERT, 85, 30 * MINUTE), "T1071"},
+                        SECOND, 24 * HOUR, USUAL(WARNING, ALERT, 85, 30 * MINUTE), "T1071",
+                        "regular-connections", NULL},
     [RULE_LARGE_UPLOAD] = {"large-upload", "KiB sent", 1, UINT64_C(1) << 30, SECOND, 24 * HOUR,
-                           USUAL(WARNING, ALERT, 65536, 10 * MINUTE), "T1048"},
+                           USUAL(WARNING, ALERT, 65536, 10 * MINUTE), "T1048", "counter-increase",
+                           "out_bytes"},
     [RULE_SIGNAL_STORM] = {"signal-storm", "signals to other processes", 2, 10000000, 100, HOUR,
-                           USUAL(WARNING, ALERT, 200, SECOND), "T1489"},
+                           USUAL(WARNING, ALERT, 200, SECOND), "T1489", "counter-increase",
+                           "signals"},
     [RULE_IO_URING] = {"io-uring-use", "uses of io_uring, which hides system calls", 1, 1000000,
-                       SECOND, HOUR, USUAL(NOTICE, ALERT, 1, MINUTE), "T1562"},
+                       SECOND, HOUR, USUAL(NOTICE, ALERT, 1, MINUTE), "T1562", NULL, "io_urings"},
     [RULE_OOM] = {"oom", "processes killed for lack of memory", 1, 1000000, SECOND, HOUR,
-                  USUAL(NOTICE, ALERT, 1, MINUTE), ""},
+                  USUAL(NOTICE, ALERT, 1, MINUTE), "", NULL, "ooms"},
     [RULE_DNS_TUNNEL] = {"dns-tunnel", "bytes of random-looking names queried below one domain", 32,
-                         10000000, SECOND, HOUR, USUAL(WARNING, ALERT, 1000, MINUTE), "T1071.004"},
+                         10000000, SECOND, HOUR, USUAL(WARNING, ALERT, 1000, MINUTE), "T1071.004",
+                         "random-names", NULL},
     [RULE_RATE_SHIFT] = {"rate-shift", "accumulated deviations from the job's own mean", 5, 100000,
-                         SECOND, HOUR, USUAL(INFO, LOG, 60, MINUTE), ""},
+                         SECOND, HOUR, USUAL(INFO, LOG, 60, MINUTE), "", "mean-shift", NULL},
     [RULE_UNSEEN_SEQUENCE] = {"unseen-sequence",
                               "sequences of system calls, of 200, that are not in the profile", 1,
-                              200, SECOND, HOUR, USUAL(WARNING, ALERT, 8, MINUTE), ""},
+                              200, SECOND, HOUR, USUAL(WARNING, ALERT, 8, MINUTE), "", NULL, NULL},
     [RULE_NEW_REFUSAL] = {"new-refusal",
                           "system calls of a program that were refused for the first time", 1, 1000,
-                          SECOND, HOUR, USUAL(WARNING, ALERT, 1, MINUTE), ""},
+                          SECOND, HOUR, USUAL(WARNING, ALERT, 1, MINUTE), "", NULL, NULL},
     [RULE_WITNESS_MISMATCH] = {"witness-mismatch",
                                "records in which the kernel's and the relay's figures of the "
                                "traffic contradict each other",
-                               1, 1, SECOND, HOUR, USUAL(CRITICAL, ALERT, 1, MINUTE), ""},
+                               1, 1, SECOND, HOUR, USUAL(CRITICAL, ALERT, 1, MINUTE), "",
+                               "contradicting-witnesses", NULL},
+};
+
+const struct anomaly_parameter_row anomaly_parameter_table[ANOMALY_PARAMETERS] = {
+    [PARAMETER_CONNECTIONS] = {RULE_BEACONING, "connections", 3, 1000, 8},
+    [PARAMETER_INTERVAL_MS] = {RULE_BEACONING, "interval_ms", 1, 3600000, 200},
+    [PARAMETER_NAME_LETTERS] = {RULE_DNS_TUNNEL, "letters", 4, 200, 12},
+    // words of a language of this length are below
+    [PARAMETER_NAME_MILLIBITS] = {RULE_DNS_TUNNEL, "millibits", 1, 8000, 2800},
+    [PARAMETER_IDLE_BYTES] = {RULE_MINING, "idle_bytes", 1, 1 << 30, 512},
 };
 
 void
@@ -95,6 +119,8 @@ anomaly_config_usual(struct anomaly_config *out)
 {
     for (int i = 0; i < ANOMALY_RULES; i++)
         out->rule[i] = anomaly_rule_table[i].usual;
+    for (int i = 0; i < ANOMALY_PARAMETERS; i++)
+        out->parameter[i] = anomaly_parameter_table[i].usual;
     out->syscalls = 1;
     out->learn = 1;
 }
@@ -111,6 +137,8 @@ anomaly_config_inherit(struct anomaly_config *c, const struct anomaly_config *ab
         own->threshold = own->threshold != 0 ? own->threshold : from->threshold;
         own->window_ms = own->window_ms != 0 ? own->window_ms : from->window_ms;
     }
+    for (int i = 0; i < ANOMALY_PARAMETERS; i++)
+        c->parameter[i] = c->parameter[i] != 0 ? c->parameter[i] : above->parameter[i];
     c->syscalls = c->syscalls != 0 ? c->syscalls : above->syscalls;
     c->learn = c->learn != 0 ? c->learn : above->learn;
 }

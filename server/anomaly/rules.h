@@ -36,6 +36,23 @@ enum anomaly_rule {
     ANOMALY_RULES,
 };
 
+// Numbers of built-in conditions.
+enum anomaly_parameter {
+    PARAMETER_CONNECTIONS,    // before their regularity is computed
+    PARAMETER_INTERVAL_MS,    // faster connections are normal work
+    PARAMETER_NAME_LETTERS,   // of a name's part that may carry data
+    PARAMETER_NAME_MILLIBITS, // entropy of each letter of such a part
+    PARAMETER_IDLE_BYTES,     // traffic in 100 ms of a sandbox that counts as idle
+    ANOMALY_PARAMETERS,
+};
+
+struct anomaly_parameter_row {
+    enum anomaly_rule rule;
+    const char *name;
+    uint64_t min, max, usual;
+};
+extern const struct anomaly_parameter_row anomaly_parameter_table[ANOMALY_PARAMETERS];
+
 // The settings of a rule in force. In the configuration 0 means "not set".
 struct anomaly_policy {
     uint32_t enabled;  // 1: yes, 2: no
@@ -53,6 +70,9 @@ struct anomaly_rule_row {
     uint64_t window_min_ms, window_max_ms;
     struct anomaly_policy usual;
     const char *tags; // with spaces between them
+    // The condition that decides, if it is not in the file of rules. NULL: it is there.
+    const char *builtin;
+    const char *counter; // of the kernel, behind its events. NULL: none
 };
 extern const struct anomaly_rule_row anomaly_rule_table[ANOMALY_RULES];
 
@@ -63,6 +83,7 @@ struct anomaly_config {
     uint32_t syscalls;
     // Runs of a template until its profile is frozen, plus 1; 1: no profiles; 0: not set.
     uint32_t learn;
+    uint64_t parameter[ANOMALY_PARAMETERS]; // 0: not set
 };
 
 // The default settings; no profiles.

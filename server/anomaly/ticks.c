@@ -8,9 +8,6 @@
 #include "box_private.h"
 #include "server/telemetry/telemetry.h"
 
-// Below this much traffic in a tick, a sandbox counts as idle.
-static const uint64_t idle_bytes = 512;
-
 struct mass {
     enum anomaly_rule rule;
     const char *text;
@@ -118,7 +115,8 @@ look_for_mining(struct box *b, const struct activity *s, uint64_t now_ns)
     double elapsed = (double)(now_ns - b->tick_ns);
     double cpus = b->cpu_millis > 0 && b->cpu_millis < 1000 ? b->cpu_millis / 1000.0 : 1;
     double percent = 100 * (double)since(s->cpu_ns, o->cpu_ns) / (elapsed * cpus);
-    bool idle = since(s->out_bytes, o->out_bytes) + since(s->in_bytes, o->in_bytes) <= idle_bytes &&
+    bool idle = since(s->out_bytes, o->out_bytes) + since(s->in_bytes, o->in_bytes) <=
+                    b->policy->parameter[PARAMETER_IDLE_BYTES] &&
                 since(s->output_bytes, o->output_bytes) == 0 && s->opens_write == o->opens_write &&
                 s->execs == o->execs && s->unlinks == o->unlinks;
     if (idle && percent >= (double)p->threshold)

@@ -46,12 +46,25 @@ copy_texts(struct arena *a, const Stockade__V1__DetectionRule *from, Stockade__V
     m->id = arena_copy(a, from->id, strlen(from->id));
     m->description = arena_copy(a, from->description, strlen(from->description));
     m->tags = arena_alloc(a, (from->n_tags + 1) * sizeof(void *));
+    m->n_tags = 0;
     for (size_t i = 0; m->tags != NULL && i < from->n_tags; i++) {
         m->tags[i] = arena_copy(a, from->tags[i], strlen(from->tags[i]));
         if (m->tags[m->n_tags++] == NULL)
             return false;
     }
     return m->id != NULL && m->description != NULL && m->tags != NULL;
+}
+
+static bool
+add_definition(struct arena *a, const struct detect *d, uint32_t i, Stockade__V1__RuleState *m)
+{
+    char none[1];
+    const size_t n = detect_definition(d, i, none, sizeof none);
+    char *text = arena_alloc(a, n + 1);
+    if (text != NULL)
+        (void)detect_definition(d, i, text, n + 1);
+    m->definition = text;
+    return text != NULL;
 }
 
 static bool
@@ -87,7 +100,9 @@ rules_convert_rule(struct arena *a, const struct rules_shown *shown, uint32_t i)
     m->decided_by = v.in_kernel ? "kernel" : "broker";
     m->comparisons_max = v.steps;
     m->table_bytes = v.table_bytes;
-    return m->tenant != NULL && (!shown->whole || add_counts(a, &v, m)) ? m : NULL;
+    if (shown->whole && !(add_counts(a, &v, m) && add_definition(a, shown->rules, i, m)))
+        return NULL;
+    return m->tenant != NULL ? m : NULL;
 }
 
 bool
@@ -128,8 +143,23 @@ split_tags(struct arena *a, const char *tags, Stockade__V1__RuleState *m)
     return true;
 }
 
+// What the files say of a tripwire; its settings are those in force.
+static bool
+add_conditions(struct arena *a, const struct detect *rules, const char *id, bool whole,
+               Stockade__V1__RuleState *m)
+{
+    struct detect_view v;
+    const int i = detect_find(rules, id);
+    if (i < 0 || !detect_view(rules, (uint32_t)i, &v))
+        return true;
+    m->comparisons_max = v.steps;
+    m->table_bytes = v.table_bytes;
+    return add_definition(a, rules, (uint32_t)i, m) && copy_texts(a, v.rule, m) &&
+           (!whole || add_counts(a, &v, m));
+}
+
 static Stockade__V1__RuleState *
-convert_tripwire(struct arena *a, const struct anomaly_settings *settings, int rule)
+convert_tripwire(struct arena *a, const struct anomaly_settings *settings, int rule, bool whole)
 {
     const struct anomaly_rule_row *row = &anomaly_rule_table[rule];
     const struct anomaly_policy *p = &settings->host.rule[rule];
@@ -145,7 +175,7 @@ convert_tripwire(struct arena *a, const struct anomaly_settings *settings, int r
     m->threshold = p->threshold;
     m->window_ms = p->window_ms;
     m->decided_by = "tripwire";
-    return m;
+    return add_conditions(a, settings->rules, row->name, whole, m) ? m : NULL;
 }
 
 bool
@@ -160,7 +190,7 @@ rules_convert_host(struct arena *a, const struct anomaly_settings *settings, boo
         return false;
     memcpy(all, *out, *n * sizeof(void *));
     for (int i = 0; i < ANOMALY_RULES; i++) {
-        all[*n] = convert_tripwire(a, settings, i);
+        all[*n] = convert_tripwire(a, settings, i, whole);
         if (all[(*n)++] == NULL)
             return false;
     }

@@ -20,6 +20,49 @@ wrong(const struct detect_view *v, const char *what, uint64_t min, uint64_t max,
                    (unsigned long long)max);
 }
 
+static int
+read_parameter(struct config *c, const struct detect_view *v, int rule,
+               const Stockade__V1__DetectionParameter *m, struct err *e)
+{
+    for (int i = 0; i < ANOMALY_PARAMETERS; i++) {
+        const struct anomaly_parameter_row *row = &anomaly_parameter_table[i];
+        if (row->rule != (enum anomaly_rule)rule || strcmp(row->name, m->name) != 0)
+            continue;
+        if (m->value < row->min || m->value > row->max)
+            return wrong(v, row->name, row->min, row->max, e);
+        c->anomaly.host.parameter[i] = m->value;
+        for (uint32_t t = 0; t < c->sandbox.templates_n; t++)
+            c->anomaly.of_template[t].parameter[i] = m->value;
+        return 0;
+    }
+    return err_set(e, ERR_INVALID_ARGUMENT, "%s:%u: the condition of tripwire %s has no %s",
+                   v->file, v->line, v->rule->id, m->name);
+}
+
+// What the broker's own code decides must be what the file says.
+static int
+check_condition(struct config *c, const struct detect_view *v, int rule, struct err *e)
+{
+    const struct anomaly_rule_row *row = &anomaly_rule_table[rule];
+    const Stockade__V1__DetectionBuiltin *b = v->rule->builtin;
+    const char *builtin = b != NULL ? b->condition : NULL;
+    const char *counter = row->counter != NULL ? row->counter : "";
+    if ((builtin == NULL) != (row->builtin == NULL) ||
+        (builtin != NULL && strcmp(builtin, row->builtin) != 0))
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s:%u: tripwire %s needs %s%s", v->file, v->line,
+                       v->rule->id, row->builtin != NULL ? "the built-in condition " : "a match",
+                       row->builtin != NULL ? row->builtin : "");
+    if (strcmp(v->rule->counter, counter) != 0)
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s:%u: the counter of tripwire %s is \"%s\"",
+                       v->file, v->line, v->rule->id, counter);
+    for (size_t i = 0; b != NULL && i < b->n_parameters; i++) {
+        const int r = read_parameter(c, v, rule, b->parameters[i], e);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
 // The tripwire's settings; 0: not set.
 static int
 read_tripwire(const struct detect_view *v, int rule, struct anomaly_policy *out, struct err *e)
@@ -59,13 +102,6 @@ set(struct anomaly_policy *now, const struct anomaly_policy *before,
 }
 
 static void
-add(struct anomaly_policy *to, const struct anomaly_policy *later)
-{
-    const struct anomaly_policy none = *to;
-    set(to, &none, later);
-}
-
-static void
 apply(struct config *c, int rule, const struct anomaly_policy *by)
 {
     struct anomaly_policy *host = &c->anomaly.host.rule[rule];
@@ -87,11 +123,13 @@ config_use_rules(struct config *c, struct detect *rules, struct err *e)
                            v.tripwire ? "%s:%u: there is no tripwire %s"
                                       : "%s:%u: %s is the name of a tripwire",
                            v.file, v.line, v.rule->id);
-        const int r = v.tripwire ? read_tripwire(&v, rule, &one, e) : 0;
+        int r = v.tripwire ? read_tripwire(&v, rule, &one, e) : 0;
+        if (r == 0 && v.tripwire)
+            r = check_condition(c, &v, rule, e);
         if (r < 0)
             return r;
         if (v.tripwire)
-            add(&all[rule], &one);
+            all[rule] = one;
     }
     for (int i = 0; i < ANOMALY_RULES; i++)
         apply(c, i, &all[i]);
@@ -101,15 +139,16 @@ config_use_rules(struct config *c, struct detect *rules, struct err *e)
 int
 config_read_rules(struct config *c, const Stockade__V1__PolicyFiles *files, struct err *e)
 {
-    struct detect_file file[DETECT_FILES_MAX];
+    struct detect_file file[DETECT_FILES_MAX + 1];
     struct detect *d = NULL;
     uint8_t seed[16];
     const size_t n = files->n_rules < DETECT_FILES_MAX ? files->n_rules : DETECT_FILES_MAX;
     randombytes_buf(seed, sizeof seed);
+    file[0] = detect_tripwire_file();
     for (size_t i = 0; i < n; i++)
-        file[i] = (struct detect_file){files->rules[i]->name, files->rules[i]->text,
-                                       strlen(files->rules[i]->text)};
-    int r = detect_read(file, n, &detect_bounds_host, seed, &d, e);
+        file[i + 1] = (struct detect_file){files->rules[i]->name, files->rules[i]->text,
+                                           strlen(files->rules[i]->text)};
+    int r = detect_read(file, n + 1, &detect_bounds_host, seed, &d, e);
     if (r == 0)
         r = config_use_rules(c, d, e);
     if (r < 0) {

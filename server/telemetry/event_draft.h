@@ -46,3 +46,10 @@ const struct telemetry_kind *telemetry_kind(uint32_t kind);
 // The same for a report of the relay: RELAY_DENIED to RELAY_FLOW_END. `o` has its owner; this also sets kind and
 // severity.
 void telemetry_fill_relay(struct event_draft *o, const struct relay_report *r);
+
+// arguments.c
+// Appends one argument. Returns the new end; `room` is reserved for the quotes and the NUL.
+size_t telemetry_add_argument(char *out, size_t at, size_t out_n, const char *arg);
+// An argument is /proc/self/fd/N or /dev/fd/N, and N is a file without a name, which ld.so or an interpreter will
+// run.
+bool telemetry_names_nameless(const struct watch_exec *e);

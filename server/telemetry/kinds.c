@@ -254,18 +254,6 @@ fill_connect(struct event_draft *o, const void *body)
 
 // ---- processes and calls
 
-// Appends one argument. Returns the new end; `room` is reserved for the quotes and the NUL.
-static size_t
-add_argument(char *out, size_t at, size_t out_n, const char *arg)
-{
-    char escaped[4 * WATCH_ARGV + 1];
-    bool plain = arg[0] != '\0' && strpbrk(arg, " \"\\'") == NULL;
-    (void)log_escape(arg, escaped, sizeof escaped);
-    plain = plain && strcmp(escaped, arg) == 0;
-    int n = snprintf(out + at, out_n - at, plain ? "%s%s" : "%s\"%s\"", at > 0 ? " " : "", escaped);
-    return n < 0 || (size_t)n >= out_n - at ? out_n - 1 : at + (size_t)n;
-}
-
 static void
 show_process(struct event_draft *o, const struct watch_exec *x)
 {
@@ -277,7 +265,7 @@ show_process(struct event_draft *o, const struct watch_exec *x)
     argv[n] = '\0';
     o->args[0] = '\0';
     for (uint32_t i = 0; i < n; i += (uint32_t)strlen(argv + i) + 1)
-        at = add_argument(o->args, at, sizeof o->args, argv + i);
+        at = telemetry_add_argument(o->args, at, sizeof o->args, argv + i);
     d->arguments = o->args;
     d->arguments_cut = x->args_n > WATCH_ARGV || at == sizeof o->args - 1;
     d->parent_pid = x->parent;
@@ -298,6 +286,9 @@ fill_exec(struct event_draft *o, const void *body)
     d->args_hash = o->hash;
     d->inode = x->exe.inode;
     d->unnamed = x->memfd != 0;
+    d->on_socket = x->socket != 0;
+    d->unprofiled = x->fresh != 0;
+    d->unnamed_argument = telemetry_names_nameless(x);
     show_process(o, x);
     d->count = 1;
     o->m.detail_case = DETAIL(EXECUTION);
@@ -415,6 +406,7 @@ fill_score(struct event_draft *o, const void *body)
         o->calls[i] = syscall_name(x->last[i]);
     o->d.score.calls = o->calls;
     o->d.score.n_calls = 3;
+    o->d.score.first_refusal = x->last[0] == WATCH_REFUSED && x->last[1] == WATCH_REFUSED;
     o->m.detail_case = DETAIL(SCORE);
     o->m.score = &o->d.score;
 }

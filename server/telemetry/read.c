@@ -168,7 +168,7 @@ telemetry_event(struct telemetry *t, const void *data, size_t n)
     if (is_over_quota(&e, body))
         enforce_spent(b->sandbox);
     if (t->detectors != NULL)
-        t->detectors->event(t->detectors_cookie, b->sandbox, o.job, &e, body);
+        t->detectors->event(t->detectors_cookie, b->sandbox, o.job, &e, body, &o.m);
     return true;
 }
 

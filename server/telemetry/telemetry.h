@@ -100,9 +100,10 @@ struct telemetry_detectors {
     // Whether the syscall tracepoint is needed while a sandbox has an owner. After a change call
     // telemetry_want_for_detectors().
     bool (*wants_syscalls)(void *cookie);
-    // An event of a sandbox with an owner. `body` has event->size bytes; j is NULL if the job is unknown.
+    // An event of a sandbox with an owner. `body` has event->size bytes; j is NULL if the job is unknown. *m: the same event, as it was
+    // published, without labels.
     void (*event)(void *cookie, struct sandbox *s, struct job *j, const struct event *event,
-                  const void *body);
+                  const void *body, const struct Stockade__V1__Event *m);
     // An event of a sandbox, with its name and labels, after it was published. Findings are published inside of this call.
     void (*published)(void *cookie, struct sandbox *s, const struct Stockade__V1__Event *m);
     // A report of the relay: RELAY_DENIED to RELAY_FLOW_END.

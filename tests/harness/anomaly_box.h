@@ -29,6 +29,9 @@ extern double score;
 extern char said[FINDING_TEXT_MAX];
 
 int set_up(void **state);
+int tear_down(void **state); // of the group: frees the conditions
+void enter(struct box_job *j);
+void give(const struct event *e, const void *body, enum box_exe exe);
 void event(uint32_t kind, const void *body, size_t n);
 void dial(uint32_t kind, uint8_t host, uint16_t port);
 void exec_path(const char *path, bool memfd, enum box_exe exe, uint64_t inode);

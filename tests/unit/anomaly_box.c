@@ -123,13 +123,13 @@ a_file_without_a_name_run_by_an_interpreter_counts_as_executed(void **state)
     struct watch_exec x = {
         .path_n = 7, .path = "/bin/sh", .args_n = 16, .argv = "sh\0/dev/fd/63 x"};
     struct event e = {.time_ns = now_ns, .kind = EVENT_EXEC, .size = sizeof x};
-    box_event(&box, &e, &x, BOX_EXE_KNOWN); // a pipe of the shell
+    give(&e, &x, BOX_EXE_KNOWN); // a pipe of the shell
     memcpy(x.argv, "sh\0/dev/fd/5 x", 15);
     x.nameless = 1 << 4;
-    box_event(&box, &e, &x, BOX_EXE_KNOWN);
+    give(&e, &x, BOX_EXE_KNOWN);
     assert_int_equal(raised[RULE_UNNAMED_EXEC], 0);
     x.nameless = 1 << 5;
-    box_event(&box, &e, &x, BOX_EXE_KNOWN);
+    give(&e, &x, BOX_EXE_KNOWN);
     assert_int_equal(raised[RULE_UNNAMED_EXEC], 1);
 }
 
@@ -154,13 +154,13 @@ a_shell_on_a_socket_and_a_file_without_a_name_are_reported_once(void **state)
     struct watch_exec x = {.exe = {.inode = 9}, .socket = 1, .path_n = 8, .path = "/bin/\x1b[m"};
     struct event e = {.time_ns = now_ns, .kind = EVENT_EXEC, .size = sizeof x};
     for (int i = 0; i < 100; i++)
-        box_event(&box, &e, &x, BOX_EXE_KNOWN);
+        give(&e, &x, BOX_EXE_KNOWN);
     assert_int_equal(raised[RULE_REMOTE_SHELL], 1);
     assert_int_equal(raised[RULE_UNNAMED_EXEC] + raised[RULE_NEW_EXECUTABLE], 0);
     assert_non_null(strstr(said, "with sockets as its stdin and stdout"));
     assert_null(strchr(said, '\x1b'));
     x.memfd = 1;
-    box_event(&box, &e, &x, BOX_EXE_NEW);
+    give(&e, &x, BOX_EXE_NEW);
     assert_int_equal(raised[RULE_UNNAMED_EXEC], 1);
     assert_int_equal(raised[RULE_REMOTE_SHELL], 1);
 }
@@ -471,5 +471,5 @@ main(void)
         cmocka_unit_test_setup(a_library_of_the_sandbox_is_not_a_sensitive_path, set_up),
         cmocka_unit_test_setup(a_listener_is_named_by_its_address, set_up),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, tear_down);
 }

@@ -32,7 +32,7 @@ static void
 call_ptrace(struct box_job *j)
 {
     const struct watch_syscall call = {.number = SYS_ptrace};
-    box_enter(&box, j);
+    enter(j);
     event(EVENT_DANGEROUS, &call, sizeof call);
 }
 
@@ -72,7 +72,7 @@ the_same_thing_is_found_in_each_job(void **state)
         }
     for (uint8_t host = 0; host < 8; host++)
         for (size_t i = 0; i < 2; i++) {
-            box_enter(&box, &jobs[i]);
+            enter(&jobs[i]);
             dial(EVENT_DENIED, (uint8_t)(100 * i + host), 22);
         }
     assert_int_equal(raised[RULE_DENIED_FAN_OUT],
@@ -131,13 +131,13 @@ regular_connections_are_found_in_each_job(void **state)
     (void)state;
     for (int i = 0; i < 8; i++) {
         now_ns += 10 * S;
-        box_enter(&box, &jobs[0]);
+        enter(&jobs[0]);
         dial(EVENT_DENIED, 3, 443);
     }
     assert_int_equal(raised[RULE_BEACONING], 1);
     for (int i = 0; i < 7; i++) {
         now_ns += 10 * S;
-        box_enter(&box, &jobs[1]);
+        enter(&jobs[1]);
         dial(EVENT_DENIED, 3, 443);
     }
     assert_int_equal(raised[RULE_BEACONING], 1);
@@ -151,7 +151,7 @@ static void
 lost_events_belong_to_the_job_with_the_counter(void **state)
 {
     (void)state;
-    box_enter(&box, &jobs[0]);
+    enter(&jobs[0]);
     exec_path("/proc/self/fd/3", true, BOX_EXE_KNOWN, 1);
     memset(raised, 0, sizeof raised);
     jobs[0].now.memfd_execs = 1; // this one was reported
@@ -185,7 +185,7 @@ a_response_is_repeated_without_another_report(void **state)
     assert_in_range(answered[RULE_MASS_RENAME], so_far + 1, so_far + 2);
     assert_int_equal(raised[RULE_MASS_RENAME], 1);
     for (uint8_t host = 0; host < 20; host++) {
-        box_enter(&box, &jobs[1]);
+        enter(&jobs[1]);
         dial(EVENT_DENIED, host, 22);
     }
     assert_int_equal(answered[RULE_DENIED_FAN_OUT], 13);
@@ -204,13 +204,13 @@ findings_beyond_the_burst_are_counted_and_their_response_is_carried_out(void **s
 {
     (void)state;
     policy.rule[RULE_NEW_EXECUTABLE].response = RESPONSE_KILL;
-    box_enter(&box, &jobs[0]);
+    enter(&jobs[0]);
     for (uint64_t i = 0; i < 100; i++)
         exec_path("/tmp/x", false, BOX_EXE_NEW, i + 1);
     assert_int_equal(raised[RULE_NEW_EXECUTABLE], BOX_FINDINGS_BURST);
     assert_int_equal(counted[RULE_NEW_EXECUTABLE], 100 - BOX_FINDINGS_BURST);
     assert_int_equal(answered[RULE_NEW_EXECUTABLE], 100);
-    box_enter(&box, &jobs[1]); // findings of one job do not suppress those of another
+    enter(&jobs[1]); // findings of one job do not suppress those of another
     exec_path("/tmp/y", false, BOX_EXE_NEW, 1000);
     exec_path("/tmp/y", false, BOX_EXE_NEW, 1001);
     assert_int_equal(raised[RULE_NEW_EXECUTABLE], BOX_FINDINGS_BURST + 2);
@@ -242,5 +242,5 @@ main(void)
             findings_beyond_the_burst_are_counted_and_their_response_is_carried_out, set_up_jobs),
         cmocka_unit_test_setup(an_alert_is_not_repeated, set_up_jobs),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, tear_down);
 }

@@ -249,5 +249,5 @@ main(void)
         cmocka_unit_test(counted_events_that_did_not_arrive_are_reported_as_lost),
         cmocka_unit_test_setup(reported_events_are_not_counted_as_lost, set_up_figures),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, tear_down);
 }

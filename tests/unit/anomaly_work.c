@@ -105,7 +105,7 @@ open_as(const char *comm, const char *path)
     memcpy(o.path, path, o.path_n);
     memcpy(o.resolved, path, o.path_n);
     (void)snprintf(e.comm, sizeof e.comm, "%s", comm);
-    box_event(&box, &e, &o, BOX_EXE_KNOWN);
+    give(&e, &o, BOX_EXE_KNOWN);
 }
 
 static void
@@ -152,5 +152,5 @@ main(void)
         cmocka_unit_test_setup(a_tool_that_manages_keys_may_open_its_own_folder, set_up_work),
         cmocka_unit_test_setup(a_process_name_alone_is_not_a_tool, set_up_work),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, tear_down);
 }

@@ -544,7 +544,20 @@ tripwires_that_ship_have_the_defaults_and_can_be_changed(void **state)
          "threshold must be from 2"},
         {"rules: [{id: mining, tripwire: true, severity: info, aggregate: {window: 25h}}]",
          "window in ms must be"},
-        {"rules: [{id: oom, tripwire: true, severity: info, match: {kinds: [exec]}}]", "only"},
+        {"rules: [{id: oom, tripwire: true, severity: info, builtin: {condition: x}}]",
+         "no built-in condition"},
+        {"rules: [{id: mining, tripwire: true, severity: info, match: {kinds: [exec]}}]",
+         "keeps its built-in condition, busy-without-work"},
+        {"rules: [{id: oom, tripwire: true, severity: info, counter: x}]", "keeps its counter"},
+        {"rules: [{id: oom, tripwire: true, severity: info, aggregate: {function: distinct, of: "
+         "comm}}]",
+         "keeps its function"},
+        {"rules: [{id: mining, tripwire: true, severity: info, builtin: {condition: "
+         "busy-without-work, parameters: [{name: x, value: 1}]}}]",
+         "has no x"},
+        {"rules: [{id: mining, tripwire: true, severity: info, builtin: {condition: "
+         "busy-without-work, parameters: [{name: idle_bytes, value: 0}]}}]",
+         "idle_bytes must be from 1"},
     };
     m.n_rules = 1;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {

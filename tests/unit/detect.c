@@ -376,7 +376,7 @@ a_wrong_file_says_where_it_is_wrong(void **unused)
     refused(RULE(EXECS "aggregate: {window: 99ms}"), "100ms to 1h");
     refused(RULE(EXECS "aggregate: {window: 61m}"), "100ms to 1h");
     refused(RULE(EXECS "aggregate: {function: distinct}"), "need the field");
-    refused(RULE(EXECS "aggregate: {of: name}"), "only distinct and sum");
+    refused(RULE(EXECS "aggregate: {of: name}"), "only distinct, sum and greatest");
     refused(RULE(EXECS "aggregate: {function: sum, of: name}"), "a sum needs a number");
     refused(RULE(EXECS "aggregate: {function: distinct, of: name, threshold: 1025}"), "1024");
     refused(RULE(EXECS "aggregate: {function: sequence, steps: [{kinds: [exec]}, {kinds: "
@@ -394,8 +394,23 @@ a_wrong_file_says_where_it_is_wrong(void **unused)
         "rules: [{id: oom, tripwire: true, severity: info}, {id: oom, tripwire: true, severity: "
         "info}]",
         "already");
-    refused("rules: [{id: oom, tripwire: true, severity: info, message: m}]", "only");
-    refused("rules: [{id: oom, tripwire: true, severity: info, aggregate: {per: job}}]", "only");
+    refused("rules: [{id: oom, tripwire: true, severity: info, aggregate: {per: job}}]",
+            "it has only function");
+    refused("rules: [{id: oom, tripwire: true, severity: info, aggregate: {function: sum, of: "
+            "bytes}}]",
+            "it has only function");
+    refused("rules: [{id: oom, tripwire: true, severity: info, match: {kinds: [exec]}, builtin: "
+            "{condition: x}}]",
+            "not both");
+    refused("rules: [{id: oom, tripwire: true, severity: info, builtin: {condition: x}, "
+            "exceptions: [{reason: r, match: {comm: {exact: [x]}}}]}]",
+            "has none");
+    refused(RULE(EXECS "counter: ooms"), "only tripwires");
+    refused(RULE(EXECS "builtin: {condition: x}"), "only tripwires");
+    refused("rules: [{id: r, severity: info, message: \"{event}\", match: {kinds: [exec]}}]",
+            "is no field");
+    refused(RULE(EXECS "aggregate: {function: greatest, of: name}"), "so does greatest");
+    refused(RULE(EXECS "aggregate: {function: greatest}"), "need the field");
 }
 
 static void
