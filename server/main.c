@@ -37,6 +37,7 @@
 #include "server/access/approval.h"
 #include "server/sandbox/alive.h"
 #include "server/anomaly/anomaly.h"
+#include "server/anomaly/silences.h"
 #include "server/anomaly/tenant_rules.h"
 #include "server/audit/audit.h"
 #include "server/api/api.h"
@@ -108,11 +109,11 @@ struct broker {
 };
 
 static const struct call_method *const services[] = {
-    admin_methods,       encryption_methods, anomaly_methods,    approval_methods, audit_methods,
-    code_methods,        file_methods,       health_methods,     key_methods,      metrics_methods,
-    policy_methods,      process_methods,    reflection_methods, rules_methods,    sandbox_methods,
-    snapshot_methods,    system_methods,     telemetry_methods,  template_methods, token_methods,
-    transaction_methods, volume_methods};
+    admin_methods,   encryption_methods,  anomaly_methods,    approval_methods,  audit_methods,
+    code_methods,    file_methods,        health_methods,     key_methods,       metrics_methods,
+    policy_methods,  process_methods,     reflection_methods, rules_methods,     sandbox_methods,
+    silence_methods, snapshot_methods,    system_methods,     telemetry_methods, template_methods,
+    token_methods,   transaction_methods, volume_methods};
 
 // Resets what the process inherited: with SIGCHLD ignored, wait(2) does not work here and in the spawner; with another
 // umask, files could become unreadable; with an unlimited stack, which jobs inherit, the kernel uses the legacy memory
@@ -320,12 +321,10 @@ static int
 make_state(struct broker *b, struct err *e)
 {
     int r = open_state(b, e);
-    if (r == 0)
-        r = vault_open(b->s.state, take_ptr(b->master), &b->s.vault, e);
-    if (r == 0)
-        r = access_new(b->s.state, &b->config->access, &b->s.access, e);
-    if (r == 0)
-        r = approvals_new(b->s.access, b->s.state, &b->loop, &b->s.approvals, e);
+    r = r == 0 ? vault_open(b->s.state, take_ptr(b->master), &b->s.vault, e) : r;
+    r = r == 0 ? access_new(b->s.state, &b->config->access, &b->s.access, e) : r;
+    r = r == 0 ? approvals_new(b->s.access, b->s.state, &b->loop, &b->s.approvals, e) : r;
+    r = r == 0 ? silences_new(b->s.state, &b->s.silences, e) : r;
     r = r == 0 ? rpc_read_keys(b->s.state, &b->earlier, e) : r;
     r = r == 0 ? rules_of_tenants_new(b->s.state, &b->s.rules, e) : r;
     r = r == 0 ? state_start(b->s.state, &b->loop, e) : r;
@@ -348,10 +347,8 @@ make_core(struct broker *b, struct err *e)
     if (b->s.sandboxes == NULL || b->s.jobs == NULL || b->s.forwards == NULL || b->s.files == NULL)
         return err_sys(e, ENOMEM, "start");
     int r = spawn_attach(b->s.spawn, &b->loop, on_spawner_gone, b, e);
-    if (r == 0)
-        r = make_state(b, e);
-    if (r == 0)
-        r = open_audit(b, e);
+    r = r == 0 ? make_state(b, e) : r;
+    r = r == 0 ? open_audit(b, e) : r;
     if (r < 0)
         return r;
     sandboxes_set_networks(b->s.sandboxes, &enforce_networks);
@@ -520,6 +517,7 @@ take_down(struct broker *b)
     stop_audit(b);
     anomaly_free(take_ptr(s->anomaly));
     rules_of_tenants_free(take_ptr(s->rules));
+    silences_free(take_ptr(s->silences));
     telemetry_free(take_ptr(s->telemetry));
     net_free(take_ptr(s->net));
     sandboxes_free(s->sandboxes);

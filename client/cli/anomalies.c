@@ -8,6 +8,7 @@
 
 #include "cli.h"
 #include "commands.h"
+#include "handled.h"
 #include "json.h"
 #include "sink.h"
 #include "stockade/v1/record.pb-c.h"
@@ -39,14 +40,17 @@ print_finding(const struct stockade_finding *f)
     time_t seconds = (time_t)(f->time_ms / 1000);
     struct tm tm;
     size_t n = 0;
+    const Stockade__V1__Finding *m = f->message;
     bool logged = strcmp(f->response, "log") == 0;
     if (localtime_r(&seconds, &tm) != NULL)
         n = strftime(when, sizeof when, "%H:%M:%S", &tm);
     when[n] = '\0';
-    (void)printf("%s %-8s %-18s %s  %s%s%s%s%s\n", when, cli_severity_name(f->severity),
-                 text_clean(f->rule, rule, sizeof rule), cli_short_id(f->sandbox_id, box),
-                 text_clean(f->text, text, sizeof text), logged ? "" : " (",
-                 logged ? "" : f->response, logged ? "" : ")", tags_of(f, tags, sizeof tags));
+    (void)printf("%s %-8s %-18s %s  %s%s%s%s%s%s%s #%" PRIu64 "\n", when,
+                 cli_severity_name(f->severity), text_clean(f->rule, rule, sizeof rule),
+                 cli_short_id(f->sandbox_id, box), text_clean(f->text, text, sizeof text),
+                 logged ? "" : " (", logged ? "" : f->response, logged ? "" : ")",
+                 tags_of(f, tags, sizeof tags), m->silence_id[0] != '\0' ? ", silenced" : "",
+                 m->n_acknowledgements > 0 ? ", acknowledged" : "", f->sequence);
 }
 
 // Reports findings that were dropped before these.
@@ -210,6 +214,13 @@ cli_anomalies(const struct command *c, const struct options *o)
 {
     char id[CLI_ID_SIZE] = "";
     int code = EXIT_OK;
+    if (o->args_n > 0 && strcmp(o->args[0], "ls") != 0)
+        return handled_action(c, o);
+    if (o->args_n > 1)
+        return cli_usage(c, "unexpected argument", "");
+    const char *other = handled_option(o);
+    if (other != NULL)
+        return cli_usage(c, other, "anomalies silence RULE --for TIME --reason TEXT");
     if (!o->rules && o->template_name != NULL)
         return cli_usage(c, "--template needs --rules", "");
     const char *idle = o->rules ? option_of_findings(o) : NULL;

@@ -138,6 +138,16 @@ const char audit_details[] =
     "last records of the caller's own, and with --follow prints each new one.\n\n"
     "Example: stockade audit verify --public-key /var/lib/stockade/audit/audit.pub /var/lib/stockade/audit";
 
+const char anomalies_details[] =
+    "Without an action, or with ls, it lists the findings, oldest first, each with its number.\n\n"
+    "ack NUMBER... notes that you have handled findings, with --reason; unack NUMBER... takes that back; acknowledged "
+    "lists them, also those of earlier runs of the broker.\n\n"
+    "silence RULE raises no alert for findings of a rule --for some time, and needs a --reason; --sandbox, --template and "
+    "--comm narrow it down. The findings are still kept, counted and published, and the response follows all the same, unless "
+    "--suppress-response is given. Of a rule that is not your own, the host's alerts and responses remain. silences lists the "
+    "silences in force; unsilence SILENCE... ends them.\n\n"
+    "Example: stockade anomalies ack 12 --reason 'a test'; stockade anomalies silence mass-rename --for 2h --reason 'a codemod'";
+
 const char rules_details[] =
     "Detection rules say which behaviour in sandboxes is suspicious; stockade-rules(5) describes them. The host has its rules in "
     "files; you may have rules of your own, which the broker keeps, for your own sandboxes.\n\n"

@@ -68,6 +68,8 @@ struct options {
     const char *key;                        // also audit: public
     uint64_t since;                         // logs: offset
     const char *sandbox, *rule, *severity, *tenant;
+    const char *reason, *comm; // anomalies
+    bool suppress_response;
     uint64_t learn;                // profiles: runs
     uint64_t count;                // fork
     const char *snapshot, *source; // fork; template: SANDBOX[:SNAPSHOT]
@@ -154,6 +156,7 @@ enum operand {
     OPERAND_APPROVAL,
     OPERAND_AUDIT, // ACTION [WORD] FILE...
     OPERAND_RULES, // ACTION [RULE] FILE...
+    OPERAND_ANOMALIES,
     OPERAND_HELP,
     OPERAND_FILES, // ACTION SANDBOX PATH...
 };

@@ -28,7 +28,14 @@ const struct option_row anomalies_options[] = {
      "show another caller, such as uid:1000, or '*' for all (root only)", NULL},
     {"rules", 0, OPTION_FLAG, AT(rules), NULL, "list the rules and their settings in force", NULL},
     {"template", 0, OPTION_TEXT, AT(template_name), "NAME",
-     "with --rules: show the settings of this template", NULL},
+     "with --rules: show the settings of this template; with silence: only findings of this template",
+     NULL},
+    {"reason", 0, OPTION_TEXT, AT(reason), "TEXT", "with ack and silence: why", NULL},
+    {"for", 0, OPTION_DURATION, AT(ttl_ms), "TIME", "with silence: how long, up to 30d", NULL},
+    {"comm", 0, OPTION_TEXT, AT(comm), "NAME",
+     "with silence: only findings about processes with this name", NULL},
+    {"suppress-response", 0, OPTION_FLAG, AT(suppress_response), NULL,
+     "with silence: do not throttle, pause or kill, either", NULL},
     {0},
 };
 

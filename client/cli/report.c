@@ -77,6 +77,8 @@ row_of_field(const char *field)
         {"command.env", "env", NULL},
         {"count_syscalls", "syscalls", NULL},
         {"rule", "rule", NULL},
+        {"reason", "reason", NULL},
+        {"comm", "comm", NULL},
         {"tenant", "tenant", NULL},
         {"from_sequence", "from", "--from 1 shows all events that the broker keeps"},
         {"authorization", "token-file", "'stockade help key' describes keys"},

@@ -81,6 +81,17 @@ static const struct action audit[] = {
     {"tail", "print the last records, as the broker has them", THING_NONE, THING_NONE},
     {0},
 };
+static const struct action anomalies[] = {
+    {"ls", "list findings", THING_NONE, THING_NONE},
+    {"ack", "note that you have handled findings", THING_NONE, THING_NONE},
+    {"unack", "take that back", THING_NONE, THING_NONE},
+    {"acknowledged", "list those that were acknowledged", THING_NONE, THING_NONE},
+    {"silence", "raise no alert for a rule for a while", THING_RULE, THING_NONE},
+    {"unsilence", "end a silence", THING_NONE, THING_NONE},
+    {"silences", "list the silences in force", THING_NONE, THING_NONE},
+    {0},
+};
+
 static const struct action rules[] = {
     {"check", "read files of rules and run their tests", THING_FILE, THING_FILE},
     {"test", "list the tests, or compare kept events with the rules", THING_FILE, THING_FILE},
@@ -168,6 +179,7 @@ static const struct {
     {OPERAND_TOKEN, tokens},
     {OPERAND_APPROVAL, approvals},
     {OPERAND_AUDIT, audit},
+    {OPERAND_ANOMALIES, anomalies},
     {OPERAND_RULES, rules},
     {OPERAND_KEY, keys},
     {OPERAND_POLICY, policies},

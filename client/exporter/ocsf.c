@@ -34,6 +34,7 @@ enum {
 // Values of the schema.
 enum { ACTION_ALLOWED = 1, ACTION_DENIED = 2, DISPOSITION_ALLOWED = 1, DISPOSITION_BLOCKED = 2 };
 enum { STATUS_SUCCESS = 1, STATUS_FAILURE = 2, DEVICE_VIRTUAL = 6 };
+enum { STATUS_NEW = 1, STATUS_SUPPRESSED = 3 }; // of findings
 enum { FILE_UNKNOWN = 0, FILE_REGULAR = 1 };
 enum { DIRECTION_INBOUND = 1, DIRECTION_OUTBOUND = 2 };
 
@@ -271,7 +272,9 @@ fill_finding(json_t *o, const struct stockade_event *event)
     put(evidence, "actor", actor(event));
     (void)json_array_append_new(evidences, evidence);
     put(o, "evidences", evidences);
-    put(o, "is_alert", json_boolean(strcmp(fact_text(event, "response"), "log") != 0));
+    const bool silenced = fact_number(event, "silenced") != 0;
+    put(o, "is_alert", json_boolean(!silenced && strcmp(fact_text(event, "response"), "log") != 0));
+    put_number(o, "status_id", silenced ? STATUS_SUPPRESSED : STATUS_NEW);
 }
 
 static void

@@ -13,6 +13,7 @@
 #include "proto/auto.h"
 #include "proto/now.h"
 #include "cloudevents.h"
+#include "facts.h"
 #include "falco.h"
 #include "ocsf.h"
 
@@ -105,7 +106,8 @@ static int
 encode_falco(void *cookie, const struct stockade_event *event, struct sink_bytes *out)
 {
     char host[HOST_NAME_MAX + 1];
-    if (!wants(cookie, event->kind))
+    // Each line is an alert, and a silence has ended those of this finding.
+    if (!wants(cookie, event->kind) || fact_number(event, "silenced") != 0)
         return 0;
     host_name(host);
     return line_of(falco_line(event, host), out);

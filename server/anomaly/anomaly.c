@@ -12,6 +12,7 @@
 #include "files.h"
 #include "private.h"
 #include "sensitive.h"
+#include "silences.h"
 #include "server/sandbox/job.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
@@ -225,6 +226,10 @@ anomaly_give(struct anomaly_block *b, enum box_voice voice, uint32_t rule, struc
     struct anomaly *a = b->all;
     struct finding f = *of;
     fill_place(b, &f, j);
+    silences_apply(a->srv->silences, &f, voice == BOX_REPORT);
+    const bool quiet = f.silenced || f.response == RESPONSE_LOG;
+    if (voice == BOX_REPORT && (f.silenced || !quiet))
+        metrics_add_by(f.silenced ? METRIC_FINDINGS_SILENCED : METRIC_ALERTS, rule, 0, 1);
     if (voice != BOX_ANSWER)
         metrics_add_by(voice == BOX_REPORT ? METRIC_FINDINGS : METRIC_FINDINGS_WITHHELD, rule, 0,
                        1);
@@ -234,7 +239,7 @@ anomaly_give(struct anomaly_block *b, enum box_voice voice, uint32_t rule, struc
         findings_add(&a->findings, &f);
         const struct log_about about = {
             .sandbox = f.sandbox_id, .job = f.process_id, .rule = f.rule, .tenant = f.tenant};
-        log_event_about(f.response == RESPONSE_LOG ? LOG_INFO : LOG_WARNING, "anomaly", &about,
+        log_event_about(quiet ? LOG_INFO : LOG_WARNING, "anomaly", &about,
                         "%s %s in sandbox %s: %s", finding_severity_name(f.severity), f.rule,
                         f.sandbox_id, f.text);
     }

@@ -16,6 +16,7 @@
 #include "server/base/server.h"
 #include "server/telemetry/telemetry.h"
 #include "convert.h"
+#include "finding_message.h"
 #include "page.h"
 
 #include "stockade/v1/anomaly_service.pb-c.h"
@@ -55,55 +56,6 @@ matches(const Stockade__V1__ListFindingsRequest *m, const char *tenant, const st
            (int)f->severity >= (int)m->severity;
 }
 
-static bool
-make_labels(struct arena *a, const struct finding *f, Stockade__V1__Finding *m)
-{
-    const char *at = f->labels;
-    m->metadata = arena_alloc(a, sizeof(void *) * (f->labels_n + 1));
-    for (uint32_t i = 0; m->metadata != NULL && i < f->labels_n; i++) {
-        Stockade__V1__Finding__MetadataEntry *entry =
-            wire_make(a, &stockade__v1__finding__metadata_entry__descriptor);
-        if (entry == NULL)
-            return false;
-        entry->key = at;
-        entry->value = at + strlen(at) + 1;
-        at = entry->value + strlen(entry->value) + 1;
-        m->metadata[m->n_metadata++] = entry;
-    }
-    return m->metadata != NULL;
-}
-
-static Stockade__V1__Finding *
-make_finding(struct arena *a, const struct finding *f)
-{
-    Stockade__V1__Finding *m = wire_make(a, &stockade__v1__finding__descriptor);
-    if (m == NULL)
-        return NULL;
-    m->time =
-        wire_make_time(a, (int64_t)(f->time_ns / 1000000000), (int32_t)(f->time_ns % 1000000000));
-    if (m->time == NULL)
-        return NULL;
-    m->rule = f->rule;
-    m->severity = (Stockade__V1__Severity)f->severity;
-    m->text = f->text;
-    m->score = f->score;
-    m->threshold = f->threshold;
-    m->response = finding_response_name(f->response);
-    m->sandbox_id = f->sandbox_id;
-    m->process_id = f->process_id;
-    m->template_ = f->template;
-    m->sequence = f->sequence;
-    m->pid = f->pid;
-    m->comm = f->comm;
-    m->sandbox_name = f->sandbox_name;
-    m->tenant_rule = f->tenant_rule;
-    m->tags = arena_alloc(a, FINDING_TAGS_MAX * sizeof(void *));
-    if (m->tags == NULL)
-        return NULL;
-    m->n_tags = finding_tag_list(f, m->tags);
-    return make_labels(a, f, m) ? m : NULL;
-}
-
 // Adds the available findings after the request's number; *last is the number to continue from.
 static void
 fill_findings(const struct server *s, const Stockade__V1__ListFindingsRequest *m,
@@ -115,10 +67,8 @@ fill_findings(const struct server *s, const Stockade__V1__ListFindingsRequest *m
             continue;
         if (!page_has_room(p))
             return;
-        Stockade__V1__Finding *one = make_finding(p->arena, f);
-        if (!page_add(p, f->sequence, one))
+        if (!page_add(p, f->sequence, finding_message(p->arena, s, f, instance)))
             return;
-        one->instance = instance;
     }
     *last = anomaly_last(s->anomaly);
 }

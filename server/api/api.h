@@ -27,6 +27,7 @@ extern const struct call_method process_methods[];
 extern const struct call_method reflection_methods[];
 extern const struct call_method rules_methods[];
 extern const struct call_method sandbox_methods[];
+extern const struct call_method silence_methods[];
 extern const struct call_method snapshot_methods[];
 extern const struct call_method template_methods[];
 extern const struct call_method transaction_methods[];

@@ -353,6 +353,16 @@
     COUNTER(FINDINGS, NUMBER, RULE, NONE, "stockade_findings_total", "Findings, by rule.")         \
     COUNTER(FINDINGS_WITHHELD, NUMBER, RULE, NONE, "stockade_findings_withheld_total",             \
             "Findings that were only counted, because there were too many in a minute.")           \
+    COUNTER(ALERTS, NUMBER, RULE, NONE, "stockade_alerts_total",                                   \
+            "Findings that raised an alert, by rule: their response is not log, and no silence.")  \
+    COUNTER(FINDINGS_SILENCED, NUMBER, RULE, NONE, "stockade_findings_silenced_total",             \
+            "Findings that raised no alert because of a silence, by rule; they count above, too.") \
+    GAUGE(SILENCES, NUMBER, NONE, "stockade_silences", "Silences of findings.")                    \
+    GAUGE(ACKNOWLEDGED, NUMBER, NONE, "stockade_acknowledged_findings",                            \
+          "Acknowledged findings that are kept.")                                                  \
+    COUNTER(ACKNOWLEDGEMENTS_DISPLACED, NUMBER, NONE, NONE,                                        \
+            "stockade_acknowledgements_displaced_total",                                           \
+            "Acknowledged findings that gave way to newer ones of their tenant.")                  \
     COUNTER(RULE_COMPARISONS, NUMBER, NONE, NONE, "stockade_rule_comparisons_total",               \
             "Events compared with a detection rule that users have written.")                      \
     COUNTER(RULE_COUNTS_DISPLACED, NUMBER, NONE, NONE, "stockade_rule_counts_displaced_total",     \

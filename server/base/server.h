@@ -31,6 +31,7 @@ struct relay_report;
 struct rpc;
 struct rules_of_tenants;
 struct sandboxes;
+struct silences;
 struct spawn;
 struct sleepers;
 struct spawn_features;
@@ -71,6 +72,7 @@ struct server {
     struct audit *audit;               // the log of decisions; NULL: disabled, or in tests
     struct access *access;             // credentials
     struct rules_of_tenants *rules;    // detection rules of tenants; NULL in tests
+    struct silences *silences;         // of findings, and acknowledgements; NULL in tests
     struct approvals *approvals;       // calls that need the agreement of others
     struct store *store;               // states of files that last; NULL: it cannot keep any
     struct sleepers *sleepers;         // sandboxes that are asleep; NULL in tests

@@ -26,6 +26,7 @@ static const struct {
     [SCOPE_SYSTEM_READ] = {"system.read", false},
     [SCOPE_TELEMETRY_READ] = {"telemetry.read", false},
     [SCOPE_ANOMALY_READ] = {"anomaly.read", false},
+    [SCOPE_ANOMALY_WRITE] = {"anomaly.write", false},
     [SCOPE_RULE_READ] = {"rule.read", false},
     [SCOPE_RULE_WRITE] = {"rule.write", false},
     [SCOPE_KEY_READ] = {"key.read", false},

@@ -51,6 +51,7 @@ enum scope {
     SCOPE_SYSTEM_READ,
     SCOPE_TELEMETRY_READ,
     SCOPE_ANOMALY_READ,
+    SCOPE_ANOMALY_WRITE, // acknowledges and silences findings
     SCOPE_RULE_READ,
     SCOPE_RULE_WRITE,
     SCOPE_KEY_READ,

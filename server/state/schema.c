@@ -59,6 +59,12 @@ static const char *const steps[] = {
     "CREATE TABLE rule_file (tenant TEXT NOT NULL, name TEXT NOT NULL,"
     " message BLOB NOT NULL,"
     " PRIMARY KEY (tenant, name)) STRICT, WITHOUT ROWID;",
+    // 7: silences, each as a packed stockade.v1.Silence, and acknowledged findings, each as a packed stockade.v1.Finding.
+    "CREATE TABLE silence (id TEXT PRIMARY KEY NOT NULL, created_ms INTEGER NOT NULL,"
+    " message BLOB NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE acknowledged (instance TEXT NOT NULL, sequence INTEGER NOT NULL,"
+    " by_host INTEGER NOT NULL, made_ms INTEGER NOT NULL, tenant TEXT NOT NULL,"
+    " message BLOB NOT NULL, PRIMARY KEY (instance, sequence, by_host)) STRICT, WITHOUT ROWID;",
 };
 enum { VERSION = sizeof steps / sizeof steps[0] };
 

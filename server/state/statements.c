@@ -34,6 +34,12 @@ const struct state_statement state_queries[STATE_QUERIES_N] = {
                      8},
     // tenant, message
     [STATE_RULE_FILES] = {"SELECT tenant, message FROM rule_file ORDER BY tenant, name", 2},
+    // message
+    [STATE_SILENCES] = {"SELECT message FROM silence ORDER BY created_ms, id", 1},
+    // tenant, message
+    [STATE_ACKNOWLEDGED] = {"SELECT tenant, message FROM acknowledged"
+                            " ORDER BY made_ms, instance, sequence, by_host",
+                            2},
 };
 
 const struct state_statement state_changes[STATE_CHANGES_N] = {
@@ -109,4 +115,15 @@ const struct state_statement state_changes[STATE_CHANGES_N] = {
                              3},
     // tenant, name
     [STATE_RULE_FILE_FORGET] = {"DELETE FROM rule_file WHERE tenant = ?1 AND name = ?2", 2},
+    // id, time, message
+    [STATE_SILENCE_PUT] = {"INSERT INTO silence (id, created_ms, message) VALUES (?1, ?2, ?3)", 3},
+    // id
+    [STATE_SILENCE_FORGET] = {"DELETE FROM silence WHERE id = ?1", 1},
+    // the run of the broker, number, whether the host did, time, tenant, message
+    [STATE_ACKNOWLEDGED_PUT] = {"INSERT OR REPLACE INTO acknowledged (instance, sequence, by_host,"
+                                " made_ms, tenant, message) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                                6},
+    // the run of the broker, number, whether the host did
+    [STATE_ACKNOWLEDGED_FORGET] =
+        {"DELETE FROM acknowledged WHERE instance = ?1 AND sequence = ?2 AND by_host = ?3", 3},
 };

@@ -26,7 +26,13 @@ enum response {
     RESPONSE_DENY_NETWORK, // beside the others, not stronger than they are
 };
 
-enum { FINDING_TEXT_MAX = 256, FINDING_RULE = 48, FINDING_LABELS = 512, FINDING_TAGS = 320 };
+enum {
+    FINDING_TEXT_MAX = 256,
+    FINDING_RULE = 48,
+    FINDING_LABELS = 512,
+    FINDING_TAGS = 320,
+    FINDING_SILENCE = 17,
+};
 
 struct finding {
     uint64_t sequence; // increases, from 1; 0: withheld, because there were too many in this minute
@@ -49,7 +55,9 @@ struct finding {
     uint32_t labels_n;
     char tags[FINDING_TAGS]; // "T1059\0...", as many as fit
     uint32_t tags_n;
-    bool tenant_rule; // the tenant wrote the rule
+    bool tenant_rule;              // the tenant wrote the rule
+    char silence[FINDING_SILENCE]; // the silence that applied; "": none
+    bool silenced;                 // no alert is raised
 };
 
 // Sets the tags, as many as fit.

@@ -83,6 +83,8 @@ telemetry_finding(struct telemetry *t, const struct finding *f, struct sandbox *
     d.n_tags = finding_tag_list(f, tags);
     d.tags = tags;
     d.tenant_rule = f->tenant_rule;
+    d.silence_id = f->silence;
+    d.silenced = f->silenced;
     d.instance = events_instance(t->events);
     m.detail_case = DETAIL(FINDING);
     m.finding = &d;

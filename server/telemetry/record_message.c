@@ -176,7 +176,10 @@ add_findings(Stockade__V1__Record *m, const struct record *r, struct arena *a, s
         to->comm = arena_copy(a, from->comm, strlen(from->comm));
         to->sequence = from->sequence;
         to->tenant_rule = from->tenant_rule;
-        if (to->time == NULL || to->text == NULL || to->comm == NULL || !add_tags(to, from, a))
+        to->silence_id = arena_copy(a, from->silence, strlen(from->silence));
+        to->silenced = from->silenced;
+        if (to->time == NULL || to->text == NULL || to->comm == NULL || to->silence_id == NULL ||
+            !add_tags(to, from, a))
             return false;
         m->findings[m->n_findings++] = to;
     }

@@ -3,6 +3,7 @@
 """The dashboard's page in a real browser: each view, live, with hostile strings, many rows, a broker that restarts, a keyboard. Pictures of
 all views, light and dark, are kept in the folder dashboard/ of the build."""
 
+import json
 import os
 import re
 import subprocess
@@ -190,19 +191,44 @@ def findings_are_acknowledged_and_silenced(b):
         c.run("cat /etc/shadow; python3 -c 'import ctypes; ctypes.CDLL(None).ptrace(0, 0, 0, 0)'; true")
     go("findings")
     p.until("return document.querySelectorAll('.space .row').length >= 4", "two findings of each job")
-    count = int(p.text("#count-findings"))
     p.click(".space .row")
     p.until("return document.querySelector('.evidence') !== null", "the evidence")
-    check("Score" in p.text(".evidence") and "Done" in p.text(".evidence"), p.text(".evidence"))
+    check("Score" in p.text(".evidence") and "Done" in p.text(".evidence") and "anomaly.write" in p.text(".evidence"), p.text(".evidence"))
+    check(p.run("return [...document.querySelectorAll('.evidence button')].filter((b) => b.disabled).length") == 2, "without a credential nothing can be changed")
+    use(ON["operator"])
+    is_live()
+    p.until("return document.querySelectorAll('.space .row').length >= 4", "the same findings")
+    count = int(p.text("#count-findings"))
+    rule = p.run("return document.querySelectorAll('.space .row')[0].children[3].innerText")
+    p.click(".space .row")
     both_pictures("findings")
     p.click_text(".evidence button", "Acknowledge")
+    p.until("return document.querySelector('dialog[open]') !== null", "it asks why")
+    p.type("dialog input", "<img src=x onerror=window.owned=1>")
+    p.click("dialog button[type=submit]")
     p.until("return Number(document.getElementById('count-findings').innerText || 0) === arguments[0]", "one less", count - 1)
+    kept = [json.loads(line) for line in b.cli("anomalies", "-o", "json", "acknowledged", "--tenant", "*").stdout.splitlines()]
+    check([f["acknowledgements"][0]["reason"] for f in kept] == ["<img src=x onerror=window.owned=1>"], f"the broker keeps it: {kept}")
     p.click(".space .row")
-    p.click_text(".evidence button", "Silence")
-    left = p.run("return document.querySelectorAll('.space .row').length")
-    check(left < count, f"{left} of {count}")
+    name = p.run("return document.querySelector('#evidence-title').innerText").split(",")[0]
+    p.click_text(".evidence button", f"Silence {name}")
+    p.until("return document.querySelector('dialog[open]') !== null", "it asks how long and why")
+    picture("silence-light")
+    p.type("dialog input", "a test")
+    p.click("dialog button[type=submit]")
+    p.until("return ![...document.querySelectorAll('.space .row')].some((r) => r.children[3].innerText === arguments[0])", "none of this rule is left", name)
+    silences = [json.loads(line) for line in b.cli("anomalies", "-o", "json", "silences", "--tenant", "*").stdout.splitlines()]
+    check([(s["rule"], s["template"], s["by_host"], s["reason"]) for s in silences] == [(name, "default", True, "a test")], f"{silences}")
     p.click("#all")
     p.until("return document.querySelectorAll('.space .row').length >= arguments[0]", "all are there", min(count, 10))
+    p.run("[...document.querySelectorAll('.space .row')].find((r) => r.children[3].innerText === arguments[0]).click()", name)
+    shown("a test")
+    both_pictures("findings-silenced")
+    p.click_text(".evidence button", "End the silence")
+    until(lambda: not b.cli("anomalies", "-o", "json", "silences", "--tenant", "*").stdout, "it has ended")
+    check(p.run("return window.owned === undefined") and rule, "the reason is a text")
+    use(None)
+    is_live()
     c.close()
 
 
@@ -501,6 +527,7 @@ def main():
     subprocess.run(["chmod", "755", PICTURES], check=False)
     with Browser() as page, Broker(config=BROKER_CONFIG) as b, Dashboard(b) as x:
         ON.update(page=page, dashboard=x, url=x.url, owner=make_key(b, *RIGHTS, tenant="team"), approver=make_key(b, *RIGHTS, "tenants.read", tenant="team"),
+                  operator=make_key(b, *RIGHTS, "anomaly.write", "tenants.read", "tenants.write", "metrics.read", tenant="team"),
                   requester=make_key(b, "approval.write", "approval.read", "process.run", tenant="team"))
         page.open(x.url)
         is_live()

@@ -1,40 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
-// Suspicious behaviour: its score, its evidence, and what was done. Acknowledging and silencing concern this browser alone: the
-// broker goes on to respond and to report.
-import { h, replace, setText } from "./dom.js";
+// Suspicious behaviour: its score, its evidence, and what was done. Acknowledgements and silences are kept by the broker.
+import { call, credential } from "./api.js";
+import { ask, h, replace, say, setText } from "./dom.js";
 import * as format from "./format.js";
 import { List } from "./list.js";
-import { changed, store } from "./store.js";
+import { pollHandled, store } from "./store.js";
 
-const DONE = "stockade.acknowledged", SILENT = "stockade.silenced";
-const SILENCE_MS = 3600e3;
-const KEEP = 2000;
+const HOURS = [["1", "1 hour"], ["8", "8 hours"], ["24", "1 day"], ["168", "7 days"]];
 
-function load() {
+const key = (e) => `${e.instance}-${e.sequence}`;
+const handledKey = (e) => `${e.finding.instance}-${e.finding.sequence}`;
+const acknowledgement = (e) => store.acknowledged.get(handledKey(e));
+
+// The silence in force that is about a finding, also one that was found before. For an operator only those that end the host's alert.
+function silence(e) {
+  const f = e.finding, host = store.tenant === "*";
+  return store.silences.find((s) => s.rule === f.rule && Date.parse(s.expire_time) > Date.now() && (s.by_host || f.tenant_rule || !host) &&
+    (s.tenant === "*" || s.tenant === e.tenant) && (!s.sandbox_id || s.sandbox_id === e.sandbox_id) &&
+    (!s.template || s.template === e.template) && (!s.comm || s.comm === f.comm));
+}
+
+const isSilenced = (e) => e.finding.silenced || (store.tenant !== "*" && e.finding.silence_id !== "") || silence(e) !== undefined;
+
+// Those that nobody has handled.
+export function open() {
+  return store.findings.filter((e) => !acknowledgement(e) && !isSilenced(e));
+}
+
+async function act(word, method, request, done) {
   try {
-    store.acknowledged = new Set(JSON.parse(localStorage.getItem(DONE) ?? "[]"));
-    store.silenced = new Map(JSON.parse(localStorage.getItem(SILENT) ?? "[]"));
-  } catch {
-    store.acknowledged = new Set();
-    store.silenced = new Map();
+    await call(`AnomalyService/${method}`, request);
+    await pollHandled();
+    say(word);
+    done();
+  } catch (e) {
+    say(`Not done: ${e.message}${e.hint ? ` (${e.hint})` : ""}`, true);
   }
 }
 
-function save() {
-  localStorage.setItem(DONE, JSON.stringify([...store.acknowledged].slice(-KEEP)));
-  localStorage.setItem(SILENT, JSON.stringify([...store.silenced].slice(-KEEP)));
-  changed();
+async function acknowledge(e, done) {
+  const given = await ask("Acknowledge this finding", [{ name: "reason", label: "Why; others see it", placeholder: "optional" }],
+    { text: `${e.finding.rule}: ${e.finding.text}`, accept: "Acknowledge" });
+  const request = { sequence: e.finding.sequence, instance: e.finding.instance, tenant: e.tenant };
+  if (given) await act("The finding is acknowledged", "AcknowledgeFinding", { ...request, reason: given.reason }, done);
 }
-load();
 
-const key = (e) => `${e.instance}-${e.sequence}`;
-const about = (e) => `${e.finding.rule}@${e.template}`;
-const isSilenced = (e) => (store.silenced.get(about(e)) ?? 0) > Date.now();
+const withdraw = (e, done) => act("The acknowledgement is withdrawn", "AcknowledgeFinding",
+  { sequence: e.finding.sequence, instance: e.finding.instance, tenant: e.tenant, withdraw: true }, done);
 
-// Those that nobody has dealt with.
-export function open() {
-  return store.findings.filter((e) => !store.acknowledged.has(key(e)) && !isSilenced(e));
+async function makeSilence(e, done) {
+  const given = await ask("Silence a rule", [
+    { name: "hours", label: "How long", options: HOURS },
+    { name: "about", label: "About", options: [["template", `Template ${e.template}`], ["sandbox", `Sandbox ${e.sandbox_name || format.shortId(e.sandbox_id)}`], ["all", `All sandboxes of ${e.tenant}`]] },
+    { name: "reason", label: "Why; others see it" },
+  ], { text: `Findings of ${e.finding.rule} will raise no alert. They are still recorded, and responses follow.`, accept: "Silence" });
+  if (!given) return;
+  const about = given.about === "template" ? { template: e.template } : given.about === "sandbox" ? { sandbox_id: e.sandbox_id } : {};
+  await act(`${e.finding.rule} is silenced`, "CreateSilence",
+    { rule: e.finding.rule, tenant: e.tenant, reason: given.reason, ttl_ms: Number(given.hours) * 3600e3, ...about }, done);
 }
+
+const endSilence = (s, done) => act("The silence has ended", "DeleteSilence", { silence_id: s.id, tenant: s.tenant }, done);
 
 function fill(cells, e) {
   const f = e.finding, [severity, time, where, rule, score, response, text] = cells;
@@ -58,13 +84,28 @@ function evidence(e, close) {
     h("dl", {}, line("Time", format.clock(e.time)), line("Score", f.threshold > 0 ? `${format.number(f.score)}; a finding from ${format.number(f.threshold)} on` : "none"),
       line("Done", f.response === "log" ? "noted" : f.response), line("Process", f.comm ? `${f.comm} (pid ${f.pid})` : "–"),
       line("Job", f.process_id || "of the sandbox as a whole"), line("Owner", e.tenant), line("Template", e.template),
-      line("Labels", Object.entries(e.metadata ?? {}).map(([k, v]) => `${k}=${v}`).join(", ") || "–")),
+      line("Labels", Object.entries(e.metadata ?? {}).map(([k, v]) => `${k}=${v}`).join(", ") || "–"), handled(e, line)),
     h("div", { class: "buttons" },
-      h("a", { href: `#/sandbox/${e.sandbox_id}` }, "The sandbox"),
-      h("button", { type: "button", onclick: () => { store.acknowledged.add(key(e)); save(); close(); } }, "Acknowledge"),
-      h("button", { type: "button", onclick: () => { store.silenced.set(about(e), Date.now() + SILENCE_MS); save(); close(); } }, `Silence ${f.rule} of ${e.template} for an hour`),
+      h("a", { href: `#/sandbox/${e.sandbox_id}` }, "The sandbox"), buttons(e, close),
       h("button", { type: "button", onclick: close }, "Close")),
-    h("p", { class: "note" }, "In this browser. The broker still reports and responds: its configuration, under ‘anomalies’, changes that."));
+    !credential.get() && h("p", { class: "note" }, "To acknowledge and to silence needs a credential with the right anomaly.write."));
+}
+
+// What can be done about it.
+function buttons(e, close) {
+  const off = !credential.get(), quiet = silence(e);
+  const button = (text, run) => h("button", { type: "button", disabled: off, onclick: run }, text);
+  return [
+    acknowledgement(e) ? button("Withdraw the acknowledgement", () => withdraw(e, close)) : button("Acknowledge", () => acknowledge(e, close)),
+    quiet ? button(`End the silence of ${e.finding.rule}`, () => endSilence(quiet, close)) : button(`Silence ${e.finding.rule}`, () => makeSilence(e, close)),
+  ];
+}
+
+// Who has handled it, as lines of the evidence.
+function handled(e, line) {
+  const a = acknowledgement(e), s = silence(e);
+  return [a && line("Acknowledged", `${format.clock(a.time)} by ${a.by}${a.reason ? `: ${a.reason}` : ""}`),
+    s && line("Silenced", `until ${format.clock(s.expire_time)} by ${s.created_by}: ${s.reason}`)];
 }
 
 export function findings() {

@@ -6,6 +6,7 @@ import { Failure, about, call, credential, follow } from "./api.js";
 const POLL_MS = 2000;
 const SHARE = 5; // it waits so many times as long as the last poll took
 const PAGE = 25; // sandboxes of one request: the broker reads their cgroups while it answers
+const HANDLED_MS = 10000;
 const KEEP = { denials: 5000, findings: 5000, points: 60, jobs: 200 };
 
 // Events that concern the fleet. None of them makes the broker watch system calls.
@@ -19,7 +20,7 @@ export const store = {
   sandboxes: new Map(), usageError: "", usageTime: 0,
   denials: [], findings: [], missed: 0, eventsError: "",
   approvals: new Map(), approvalsError: "",
-  acknowledged: new Set(), silenced: new Map(),
+  acknowledged: new Map(), silences: [], handledError: "",
 };
 
 // ---- Views that listen
@@ -221,6 +222,36 @@ async function pollUsage() {
   }
 }
 
+// ---- What people have handled
+
+async function allPages(method, field, take) {
+  let token = "";
+  do {
+    const page = await call(method, { tenant: store.tenant, page_size: 500, page_token: token });
+    page[field].forEach(take);
+    token = page.next_page_token;
+  } while (token);
+}
+
+// Acknowledged findings, by run and number, and the silences in force. An operator's page shows what operators did: a tenant must not
+// be able to hide a finding from them.
+export async function pollHandled() {
+  const acknowledged = new Map(), silences = [], host = store.tenant === "*";
+  try {
+    await allPages("AnomalyService/ListAcknowledged", "findings", (f) => {
+      for (const a of f.acknowledgements) if (a.by_host || !host) acknowledged.set(`${f.instance}-${f.sequence}`, a);
+    });
+    await allPages("AnomalyService/ListSilences", "silences", (s) => silences.push(s));
+    Object.assign(store, { acknowledged, silences, handledError: "" });
+  } catch (e) {
+    store.handledError = e instanceof Failure ? e.message : String(e);
+  }
+  handledTime = Date.now();
+  changed();
+}
+
+let handledTime = 0;
+
 // ---- The loops
 
 let stop = new AbortController();
@@ -285,6 +316,7 @@ async function poll(signal) {
       try {
         if (!store.metricsRefused) await pollMetrics();
         await pollUsage();
+        if (Date.now() - handledTime > HANDLED_MS) await pollHandled();
       } catch (e) {
         if (store.connection.state === "live") connection("lost", e.message);
       }
@@ -298,7 +330,9 @@ async function poll(signal) {
 export function forget() {
   store.sandboxes.clear();
   store.approvals.clear();
-  Object.assign(store, { tenant: "*", denials: [], findings: [], history: [], metrics: new Map(), approvalsError: "", missed: 0, metricsError: "", metricsRefused: false });
+  Object.assign(store, { tenant: "*", denials: [], findings: [], history: [], metrics: new Map(), approvalsError: "", missed: 0, metricsError: "", metricsRefused: false,
+    acknowledged: new Map(), silences: [], handledError: "" });
+  handledTime = 0;
   position = { sequence: 0, instance: "" };
   restart();
 }

@@ -29,6 +29,8 @@ export { Files } from "./files.js";
 export type { ArchiveOptions, Contents, FileInfo, FilePath, FolderOptions } from "./files.js";
 export type { RangeOptions, WriteOptions } from "./files.js";
 export type { Framing } from "./frame.js";
+export { Findings } from "./findings.js";
+export type { Acknowledgement, Finding, FindingOptions, FindingSeverity, Silence, SilenceOptions } from "./findings.js";
 export { Forward } from "./forward.js";
 export type { ForwardOptions } from "./forward.js";
 export { info, serving } from "./info.js";

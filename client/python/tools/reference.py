@@ -53,6 +53,7 @@ GROUPS = (
             "DestinationSet",
         ),
     ),
+    ("Findings", ("Findings", "Finding", "Acknowledgement", "Silence")),
     ("Detection rules", ("Rules", "RuleInfo", "RuleFile", "RuleList", "RuleFinding")),
     ("Many jobs", ("batch", "Batch", "BatchJob", "BatchResult")),
     (

@@ -6,6 +6,7 @@ import { Client } from "../../src/client.js";
 import * as errors from "../../src/errors.js";
 import { run } from "../../src/jobs.js";
 import { Policy } from "../../src/policy.js";
+import { Findings } from "../../src/findings.js";
 import { Rules } from "../../src/rules.js";
 import { Broker } from "./server.js";
 import { skip } from "./shared.js";
@@ -111,4 +112,21 @@ test("detection rules are kept, tried and switched off", { skip }, async () => {
   assert.ok((await Rules.list({ client, host: true })).rules.some((r) => r.origin === "tripwire"));
   await Rules.delete("mine", { client });
   await assert.rejects(Rules.get("mine", { client }), errors.NotFoundError);
+});
+
+test("findings are acknowledged and silenced", { skip }, async () => {
+  await assert.rejects(Findings.silence("nothing", "1h", "a test", { client }), /there is no rule nothing/);
+  await assert.rejects(Findings.acknowledge(999999, { client }), errors.NotFoundError);
+  const made = await Findings.silence("sensitive-path", "1h", "a test", { comm: "cat", client });
+  assert.deepEqual([made.rule, made.comm, made.reason, made.byHost], ["sensitive-path", "cat", "a test", true]);
+  await run(["cat", "/etc/shadow"], { client });
+  const found = [];
+  for await (const f of Findings.list({ rule: "sensitive-path", client })) if (f.silenced) found.push(f);
+  assert.equal(found.at(-1)?.silenceId, made.id);
+  const sequence = found.at(-1)?.sequence ?? 0;
+  await Findings.acknowledge(sequence, { reason: "handled", client });
+  for await (const f of Findings.acknowledged({ client })) assert.equal(f.acknowledgements[0]?.reason, "handled");
+  await Findings.acknowledge(sequence, { withdraw: true, client });
+  await Findings.unsilence(made.id, { client });
+  for await (const s of Findings.silences({ client })) assert.fail(s.id);
 });

@@ -57,6 +57,8 @@ from stockade.errors import (
 from stockade.events import Event, Gap, LineCallback, Output
 from stockade.files import Files, Watch
 from stockade.filing import Change, FileEvent, FileInfo
+from stockade.findings import Findings
+from stockade.findings_of import Acknowledgement, Finding, Silence
 from stockade.forward import Forward
 from stockade.keys import ApiKeys, Tokens
 from stockade.keys_of import KeyInfo, NewKey, NewToken, SigningKey, SigningKeys
@@ -107,6 +109,7 @@ __version__ = "0.1.0"
 __all__ = [
     "TLS",
     "Aborted",
+    "Acknowledgement",
     "AddressError",
     "AlreadyExists",
     "ApiKeys",
@@ -147,6 +150,8 @@ __all__ = [
     "FileEvent",
     "FileInfo",
     "Files",
+    "Finding",
+    "Findings",
     "Forward",
     "Gap",
     "InternalError",
@@ -190,6 +195,7 @@ __all__ = [
     "Seconds",
     "SigningKey",
     "SigningKeys",
+    "Silence",
     "Simulate",
     "SimulatedConnection",
     "SimulatedRefusal",

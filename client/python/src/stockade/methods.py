@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 
 from stockade.v1 import (
     access_service_pb2,
+    anomaly_service_pb2,
     approval_service_pb2,
     audit_service_pb2,
     code_service_pb2,
@@ -320,6 +321,30 @@ DELETE_TEMPLATE = _method(
     "TemplateService/Delete",
     _template.TemplateServiceDeleteRequest,
     _template.TemplateServiceDeleteResponse,
+)
+
+_anomaly = anomaly_service_pb2
+LIST_FINDINGS = _method(
+    "AnomalyService/ListFindings", _anomaly.ListFindingsRequest, _anomaly.ListFindingsResponse
+)
+ACKNOWLEDGE_FINDING = _method(
+    "AnomalyService/AcknowledgeFinding",
+    _anomaly.AcknowledgeFindingRequest,
+    _anomaly.AcknowledgeFindingResponse,
+)
+LIST_ACKNOWLEDGED = _method(
+    "AnomalyService/ListAcknowledged",
+    _anomaly.ListAcknowledgedRequest,
+    _anomaly.ListAcknowledgedResponse,
+)
+CREATE_SILENCE = _method(
+    "AnomalyService/CreateSilence", _anomaly.CreateSilenceRequest, _anomaly.CreateSilenceResponse
+)
+LIST_SILENCES = _method(
+    "AnomalyService/ListSilences", _anomaly.ListSilencesRequest, _anomaly.ListSilencesResponse
+)
+DELETE_SILENCE = _method(
+    "AnomalyService/DeleteSilence", _anomaly.DeleteSilenceRequest, _anomaly.DeleteSilenceResponse
 )
 
 _rules = rules_service_pb2

@@ -158,3 +158,37 @@ def test_detection_rules_are_the_same_with_asyncio(broker: brokers.Broker) -> No
                 await aio.Rules.delete("mine", client=client)
 
     assert asyncio.run(ask()) == ("nc",)
+
+
+def test_findings_are_acknowledged_and_silenced(client: stockade.Client) -> None:
+    findings = stockade.Findings
+    with pytest.raises(stockade.InvalidArgument, match="there is no rule nothing"):
+        findings.silence("nothing", "1h", "a test", client=client)
+    with pytest.raises(stockade.NotFound):
+        findings.acknowledge(999999, client=client)
+    with pytest.raises(stockade.NotFound):
+        findings.unsilence("0123456789abcdef", client=client)
+    made = findings.silence("sensitive-path", "1h", "a test", comm="cat", client=client)
+    assert [s.id for s in findings.silences(client=client)] == [made.id]
+    assert (made.rule, made.comm, made.by_host) == ("sensitive-path", "cat", True)
+    stockade.run("cat", "/etc/shadow", client=client)
+    found = [f for f in findings.list(rule="sensitive-path", client=client) if f.silenced][-1]
+    assert found.silence_id == made.id
+    findings.unsilence(made.id, client=client)
+    findings.acknowledge(found.sequence, "handled", client=client)
+    (kept,) = findings.acknowledged(client=client)
+    assert (kept.sequence, kept.acknowledgements[0].reason) == (found.sequence, "handled")
+    findings.acknowledge(found.sequence, withdraw=True, client=client)
+
+
+def test_findings_are_the_same_with_asyncio(broker: brokers.Broker) -> None:
+    async def ask() -> tuple[str, ...]:
+        async with aio.Client(broker.ipc) as client:
+            made = await aio.Findings.silence("fork-storm", "1h", "a test", client=client)
+            rules = [s.rule async for s in aio.Findings.silences(client=client)]
+            await aio.Findings.unsilence(made.id, client=client)
+            rules += [f.rule async for f in aio.Findings.acknowledged(client=client)]
+            rules += [f.rule async for f in aio.Findings.list(rule="fork-storm", client=client)]
+            return tuple(rules)
+
+    assert asyncio.run(ask()) == ("fork-storm",)

@@ -13,6 +13,7 @@ from stockade.aio.audit import AuditLog
 from stockade.aio.batching import Batch, batch
 from stockade.aio.client import Client, MessageStream, default_client, info
 from stockade.aio.context import Context, run_code
+from stockade.aio.findings import Findings
 from stockade.aio.forward import Forward
 from stockade.aio.keys import ApiKeys, Tokens
 from stockade.aio.oneshot import run, start
@@ -33,6 +34,7 @@ __all__ = [
     "Client",
     "Context",
     "EventStream",
+    "Findings",
     "Forward",
     "MessageStream",
     "Policy",
