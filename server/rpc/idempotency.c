@@ -43,15 +43,19 @@ keys_new(struct rpc *r)
         return NULL;
     k->rpc = r;
     k->timer.fire = on_expiry;
+    crypto_shorthash_keygen(k->bucket_key);
     return k;
 }
 
+// A caller can compute ids itself, and could choose keys whose ids begin alike: so which of them share a bucket depends on a secret.
 static struct key **
 bucket_of(struct keys *k, const uint8_t id[ID_BYTES])
 {
-    uint32_t hash;
-    memcpy(&hash, id, sizeof hash);
-    return &k->buckets[hash & (BUCKETS - 1)];
+    uint8_t hash[crypto_shorthash_BYTES];
+    uint32_t at;
+    (void)crypto_shorthash(hash, id, ID_BYTES, k->bucket_key);
+    memcpy(&at, hash, sizeof at);
+    return &k->buckets[at & (BUCKETS - 1)];
 }
 
 static void

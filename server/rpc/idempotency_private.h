@@ -39,6 +39,7 @@ struct key {
 struct keys {
     struct rpc *rpc;
     struct key *buckets[KEYS_BUCKETS];
+    uint8_t bucket_key[16];        // of SipHash; see bucket_of()
     struct key *oldest, *youngest; // keys of ended calls
     struct timer timer;
     struct state *state;   // NULL: none
