@@ -42,6 +42,7 @@
 #include "server/audit/audit.h"
 #include "server/api/api.h"
 #include "server/api/convert.h"
+#include "server/api/sleep.h"
 #include "server/batch/batch.h"
 #include "server/sandbox/bpf.h"
 #include "check.h"
@@ -313,7 +314,7 @@ make_store(struct broker *b, struct err *e)
         sleepers_new(&b->s, &(struct sleep_settings){&b->config->limits_held, convert_sandbox});
     if (b->s.sleepers == NULL)
         return err_sys(e, ENOMEM, "start");
-    dispatch_set_gate(b->s.dispatch, sleepers_gate, b->s.sleepers);
+    dispatch_set_gate(b->s.dispatch, sleep_gate, &b->s);
     return 0;
 }
 

@@ -224,19 +224,36 @@ static int (*const rows[])(caveat *c, const struct deed *d, struct err *e) = {
     [CASE(TOOLS)] = tools,     [CASE(NETWORK)] = network,     [CASE(LIMITS)] = limits,
 };
 
-int
-caveats_allow(const struct token *t, const struct deed *d, struct err *e)
+static const bool is_named[sizeof rows / sizeof rows[0]] = {
+    [CASE(METHODS)] = true, [CASE(SANDBOXES)] = true, [CASE(TEMPLATES)] = true};
+
+static int
+allow(const struct token *t, const struct deed *d, bool named, struct err *e)
 {
     for (size_t i = 0; i < t->n; i++)
         for (size_t k = 0; k < t->block[i]->n_caveats; k++) {
             caveat *c = t->block[i]->caveats[k];
             const size_t kind = (size_t)c->caveat_case;
-            int r =
-                kind < sizeof rows / sizeof rows[0] && rows[kind] != NULL ? rows[kind](c, d, e) : 0;
+            if (kind >= sizeof rows / sizeof rows[0] || rows[kind] == NULL ||
+                (named && !is_named[kind]))
+                continue;
+            int r = rows[kind](c, d, e);
             if (r < 0)
                 return r;
         }
     return 0;
+}
+
+int
+caveats_allow(const struct token *t, const struct deed *d, struct err *e)
+{
+    return allow(t, d, false, e);
+}
+
+int
+caveats_allow_named(const struct token *t, const struct deed *d, struct err *e)
+{
+    return allow(t, d, true, e);
 }
 
 static int

@@ -41,6 +41,9 @@ struct deed {
 // All caveats of a token but those of time, audience and use. PERMISSION_DENIED with the reason CAVEAT.
 int caveats_allow(const struct token *t, const struct deed *d, struct err *e);
 
+// Of these, those that need nothing but the method, and id, name and template of the sandbox: on methods, sandboxes and templates.
+int caveats_allow_named(const struct token *t, const struct deed *d, struct err *e);
+
 // Time, and audience. UNAUTHENTICATED with TOKEN_EXPIRED, TOKEN_EARLY or TOKEN_AUDIENCE.
 int caveats_valid(const struct token *t, int64_t now_ms, const char *audience, struct err *e);
 

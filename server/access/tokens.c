@@ -556,6 +556,19 @@ token_allows(struct access *a, const struct principal *who, const struct deed *d
 }
 
 int
+token_allows_named(struct access *a, const struct principal *who, const struct deed *d,
+                   struct err *e)
+{
+    const struct cached *c = who->proof == PROOF_TOKEN ? at_hand(a, who) : NULL;
+    if (who->proof != PROOF_TOKEN)
+        return 0;
+    if (c == NULL)
+        return err_set(e, ERR_INTERNAL, "the token is not at hand");
+    int r = caveats_allow_named(&c->token, d, e);
+    return r == 0 ? check_uses(a, &c->token, e) : r;
+}
+
+int
 token_decide(struct access *a, const struct principal *who, const struct deed *d, token_done *done,
              void *cookie, struct err *e)
 {

@@ -50,6 +50,10 @@ const struct signing_key *token_keys(const struct access *a, size_t *n);
 int token_allows(struct access *a, const struct principal *who, const struct deed *d,
                  struct err *e);
 
+// The same before anything is done for the call: the caveats on methods, sandboxes and templates alone. True for callers without a token.
+int token_allows_named(struct access *a, const struct principal *who, const struct deed *d,
+                       struct err *e);
+
 // Whether the caller of this call, which has a token, may make it. 0: yes; negative: refused; 1: the use is being written, and `done`
 // follows, once.
 int token_decide(struct access *a, const struct principal *who, const struct deed *d,

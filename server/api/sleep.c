@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "convert.h"
+#include "server/access/tokens.h"
 #include "server/base/server.h"
 #include "server/sleep/sleepers.h"
 
@@ -52,6 +53,24 @@ sleep_reply(const struct server *s, struct call *c, const char *id,
     if (sl != NULL)
         reply_sleeper(c, answer, sl);
     return sl != NULL;
+}
+
+int
+sleep_gate(void *server, struct call *c, const char *name, struct err *e)
+{
+    static const char prefix[] = "/stockade.v1.";
+    const struct server *s = server;
+    const struct sleeper *sl = sleepers_find(s->sleepers, call_tenant(c), name);
+    if (sl != NULL) {
+        const struct deed deed = {.method = call_method_path(c) + sizeof prefix - 1,
+                                  .sandbox_id = sl->id.id,
+                                  .sandbox_name = sl->name,
+                                  .template = sl->template};
+        int r = token_allows_named(s->access, call_principal(c), &deed, e);
+        if (r < 0)
+            return r;
+    }
+    return sleepers_gate(s->sleepers, c, name, e);
 }
 
 static struct pending *

@@ -6,6 +6,10 @@
 
 call_handler sandbox_sleep, sandbox_wake;
 
+// dispatch_gate, with the struct server: a call about a sandbox that is asleep waits until it is awake. One whose token is not for this
+// method, sandbox or template is refused, and wakes nothing.
+int sleep_gate(void *server, struct call *c, const char *name, struct err *e);
+
 // Replies with a message of one field, the sandbox, if it is asleep. False: it is not.
 bool sleep_reply(const struct server *s, struct call *c, const char *id,
                  const ProtobufCMessageDescriptor *answer);

@@ -75,7 +75,7 @@ void sleepers_stop(struct sleepers *all);
 // When no sandbox is left. Accepts NULL.
 void sleepers_free(struct sleepers *all);
 
-// For dispatch_set_gate(), with the sleepers as cookie.
+// As dispatch_set_gate() wants it, with the sleepers as cookie.
 dispatch_gate sleepers_gate;
 
 // Starts to put a sandbox to sleep. done is called once, unless sleep_unwait() comes before: with the sleeper, or with the failure.

@@ -141,6 +141,10 @@ def a_sandbox_that_is_asleep_is_judged_by_what_it_is(b):
                          (["--sandboxes", "0" * 32], ["wake", box])):
         allowed(stockade(b, *asleep, token=full))
         refused(stockade(b, *line, token=narrow(b, full, *caveat)), "token does not allow")
+    allowed(stockade(b, *asleep, token=full))
+    for caveat in (["--sandboxes", "0" * 32], ["--templates", "default"], ["--methods", "FileService/*"]):
+        refused(stockade(b, "exec", box, "--", "true", token=narrow(b, full, *caveat)), "token does not allow")
+        check("asleep" in allowed(stockade(b, "get", box, token=full)).lower(), f"a refused call wakes nothing: {caveat}")
     token = narrow(b, full, "--sandboxes", box, "--templates", "wide", "--memory", "256M")
     for line in (["get", box], asleep, ["exec", box, "--", "true"], asleep, ["wake", box], asleep, ["rm", box]):
         allowed(stockade(b, *line, token=token))
