@@ -270,6 +270,10 @@
             "CPU time of jobs that ended, by tenant.")                                             \
     COUNTER(TENANT_DENIALS, NUMBER, TENANT, NONE, "stockade_tenant_denials_total",                 \
             "Operations of sandboxes that were refused, by tenant.")                               \
+    COUNTER(                                                                                       \
+        TENANT_HELD, SECONDS, TENANT, NONE, "stockade_tenant_rpc_held_seconds_total",              \
+        "Time for which the broker did not read a tenant's requests, because it had used more "    \
+        "than its share of the broker while others were active, by tenant.")                       \
     GAUGE(CONTEXTS, NUMBER, NONE, "stockade_contexts", "Contexts of interpreters.")                \
     GAUGE(CHECKPOINTS, NUMBER, NONE, "stockade_checkpoints",                                       \
           "Checkpoints of the live state of contexts.")                                            \

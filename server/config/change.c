@@ -78,6 +78,7 @@ static const struct key_row fixed[] = {
     KEY("rpc.idempotency", rpc.idempotency_ms),
     KEY("rpc.idempotency_keys", rpc.idempotency_keys_max),
     KEY("rpc.idempotency_bytes", rpc.idempotency_bytes_max),
+    KEY("rpc.shared_cpu", rpc.shared_cpu),
     KEY("rpc.websocket", rpc.websocket),
 };
 

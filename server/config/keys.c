@@ -468,6 +468,7 @@ static const struct config_key rpc_keys[] = {
     {"idempotency", config_read_ms, AT(config, rpc.idempotency_ms), 1000, 86400000, NULL},
     {"idempotency_keys", config_read_count, AT(config, rpc.idempotency_keys_max), 1, 10000000,
      NULL},
+    {"shared_cpu", config_read_count, AT(config, rpc.shared_cpu), 0, 100, NULL},
     {"websocket", config_read_bool, AT(config, rpc.websocket), 0, 0, NULL},
     {"anonymous", config_read_bool, AT(config, access.anonymous), 0, 0, NULL},
     {"idempotency_bytes", config_read_size, AT(config, rpc.idempotency_bytes_max), 65536, 1 << 30,

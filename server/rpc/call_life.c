@@ -468,7 +468,7 @@ send_message(struct call *c, const ProtobufCMessage *m, bool last)
         c->wants_credit = true;
         return -EAGAIN;
     }
-    if (conn_is_full(c->conn)) {
+    if (conn_is_full(c->conn) || (!c->watches && !conn_has_turn(c->conn))) {
         conn_wait_for_room(c->conn, c);
         return -EAGAIN;
     }

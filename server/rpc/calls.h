@@ -49,6 +49,18 @@ struct rpc_engine {
     struct transport *transport;
 };
 
+// CPU time of the loop's thread, and whom it is charged to: conn_turn.c.
+struct meter {
+    uv_prepare_t *prepare;          // freed by the loop
+    uint64_t from_ns;               // what is measured now began then; 0: nothing is
+    uint64_t turn_ns;               // start of this turn of the loop; 0: shares did not count then
+    uint64_t loose_ns;              // of turns since then in which nothing was charged
+    uint64_t measured_ns;           // in this turn, of all tenants in `charged`
+    struct list charged;            // fair_use.charged
+    uint64_t thread_ns, process_ns; // at the last comparison
+    uint64_t factor;                // of the process to the thread since the one before, in 1/256
+};
+
 // The layer as a whole.
 struct rpc {
     uv_loop_t *loop;
@@ -65,6 +77,7 @@ struct rpc {
     struct conn *conns;    // all of them
     struct call *detached; // calls without a connection
     struct rpc_stats stats;
+    struct meter meter;
     // limit for log lines about peers: start of the period, lines written, lines omitted
     uint64_t log_from_ns;
     uint32_t logged, unlogged;
@@ -187,6 +200,12 @@ void rpc_arena_back(struct rpc *r, struct arena *a);
 
 // A buffer of at least n bytes, valid until the next call of this function; NULL: out of memory.
 uint8_t *rpc_scratch(struct rpc *r, size_t n);
+
+// ---- conn_turn.c
+
+// Charges the loop's CPU time to tenants from now on. False: out of memory.
+bool meter_start(struct rpc *r);
+void meter_stop(struct rpc *r);
 
 // A call or a connection was freed: the shutdown may be complete.
 void rpc_call_gone(struct rpc *r);

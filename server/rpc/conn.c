@@ -211,6 +211,8 @@ conn_accept(struct rpc *r, const struct transport_ops *ops, struct transport_str
     c->local = peer->local;
     c->principal = who;
     c->tenant = t;
+    c->payer = tenant_hold_again(t);
+    list_init(&c->turn);
     c->active_ns = uv_hrtime();
     c->next = r->conns;
     if (r->conns != NULL)
@@ -238,6 +240,7 @@ conn_close(struct conn *c)
     c->state = CONN_CLOSING;
     timers_clear(c->rpc->timers, &c->timer);
     timers_clear(c->rpc->timers, &c->stall);
+    conn_turn_drop(c);
     c->ops->close(c->stream);
 }
 
@@ -257,6 +260,7 @@ conn_on_closed(void *conn)
     metrics_move(METRIC_CONNECTIONS, 0, -1);
     r->stats.connections--;
     tenant_release(c->tenant, LEDGER_CONNECTIONS, 1);
+    tenant_drop(c->payer);
     tenant_drop(c->tenant);
     free(c);
     rpc_call_gone(r);

@@ -51,6 +51,13 @@ uint32_t conn_calls(const struct conn *c);
 uint32_t conn_streams(const struct conn *c);
 struct conn *conn_next(const struct conn *c); // in the list of all connections
 
+// ---- conn_turn.c
+
+// Requests of the connection are those of this tenant from now on.
+void conn_pays(struct conn *c, struct tenant *t);
+// Whether a stream must wait because its tenant has used more than its share of the broker; call_room() is called later.
+bool conn_has_turn(struct conn *c);
+
 // The peer broke the protocol: sends GOAWAY with the reason, then closes the connection.
 void conn_fail(struct conn *c, enum err_code code, const char *reason, const char *text);
 

@@ -76,7 +76,7 @@ conn_wait_for_room(struct conn *c, struct call *call)
 void
 conn_wake_waiting(struct conn *c)
 {
-    while (c->waiting_first != NULL && !conn_is_full(c)) {
+    while (c->waiting_first != NULL && !conn_is_full(c) && conn_has_turn(c)) {
         struct call *call = c->waiting_first;
         stop_waiting(c, call);
         call_room(call);

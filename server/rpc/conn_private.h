@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A connection, as shared by conn.c (its life), conn_read.c and conn_write.c (its bytes) and conn_calls.c (its calls).
+// A connection, as shared by conn.c (its life), conn_read.c and conn_write.c (its bytes), conn_calls.c (its calls) and conn_turn.c (when it
+// may go on).
 #pragma once
 
 #include "conn.h"
@@ -16,6 +17,8 @@ struct conn {
     bool local; // ipc, whose frames have another header
     struct principal principal;
     struct tenant *tenant; // held
+    struct tenant *payer;  // held: the tenant of its last call
+    struct list turn;      // in the payer's `held`
     struct conn *prev, *next;
     enum conn_state state;
     struct timer timer; // handshake, then idle, then leaving
@@ -32,6 +35,7 @@ struct conn {
     struct call *waiting_first, *waiting_last; // for room in the queue
     struct call *buckets[CALL_BUCKETS];
     uint32_t calls, streams;
+    uint32_t early_reads; // before it was known whose it is
 };
 
 // ---- conn.c
@@ -64,3 +68,18 @@ void conn_on_stall(struct timer *t);
 
 // Calls waiting calls in turn, until the queue is full again.
 void conn_wake_waiting(struct conn *c);
+
+// ---- conn_turn.c
+
+// Bytes of its payer have arrived.
+void conn_seen(struct conn *c, uint64_t now_ns);
+// True: its payer has used more than its share of the broker, and the connection waits; conn_process() continues when it may go on.
+bool conn_must_wait(struct conn *c);
+// Leaves the payer and its list, at the end of the connection.
+void conn_turn_drop(struct conn *c);
+
+// Between these two what the loop does is for this connection's payer, who is charged; conn_meter_lap() charges what was done so far. False:
+// something around it is measured already.
+bool conn_meter_begin(struct conn *c);
+void conn_meter_lap(struct conn *c);
+void conn_meter_end(struct conn *c);

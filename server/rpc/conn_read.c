@@ -114,20 +114,26 @@ void
 conn_process(struct conn *c)
 {
     size_t off = 0;
+    bool waits = false;
+    const bool measured = conn_meter_begin(c);
     c->processing = true;
     while (c->state == CONN_HELLO || c->state == CONN_OPEN) {
         c->paused = c->tx.bytes > c->rpc->limits.queue_bytes_pause;
-        size_t taken = c->paused || off == c->rx_n ? 0 : handle_bytes(c, off);
+        waits = c->state == CONN_OPEN && conn_must_wait(c);
+        size_t taken = c->paused || waits || off == c->rx_n ? 0 : handle_bytes(c, off);
         if (taken == 0)
             break;
         off += taken;
+        conn_meter_lap(c);
     }
     c->rx_n -= off;
     if (off > 0 && c->rx_n > 0)
         memmove(c->rx, c->rx + off, c->rx_n);
     c->processing = false;
     conn_flush(c);
-    if ((c->state == CONN_HELLO || c->state == CONN_OPEN) && !c->paused)
+    if (measured)
+        conn_meter_end(c);
+    if ((c->state == CONN_HELLO || c->state == CONN_OPEN) && !c->paused && !waits)
         conn_read(c);
 }
 
@@ -149,5 +155,6 @@ conn_on_read(void *conn, size_t n)
     c->rx_n += n;
     c->rx_arrived_ns = uv_hrtime();
     c->active_ns = c->rx_arrived_ns;
+    conn_seen(c, c->rx_arrived_ns);
     conn_process(c);
 }

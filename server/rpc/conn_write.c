@@ -104,8 +104,11 @@ conn_flush(struct conn *c)
         return;
     }
     unsigned n = outbox_pieces(&c->tx, iov, TRANSPORT_IOV_MAX);
+    const bool measured = conn_meter_begin(c);
     c->writing = true;
     c->ops->write(c->stream, iov, n);
+    if (measured)
+        conn_meter_end(c);
 }
 
 void

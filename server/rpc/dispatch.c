@@ -420,6 +420,7 @@ dispatch_call(struct dispatch *d, struct call *c)
     int r = 0;
     for (size_t i = 0; i < sizeof checks / sizeof checks[0] && r == 0; i++)
         r = checks[i](d, c, &e);
+    conn_pays(c->conn, c->tenant);
     if (r < 0)
         call_fail(c, &e);
     else

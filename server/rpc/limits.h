@@ -20,6 +20,7 @@ struct rpc_limits {
     uint32_t idempotency_ms;    // minimum time for which a result is kept
     uint32_t idempotency_keys_max;  // per tenant
     uint64_t idempotency_bytes_max; // of results that are kept per tenant; larger ones are not kept
+    uint32_t shared_cpu;            // percent: fair_part(); 0: no shares
     bool tcp_any_address;           // tcp may listen on any address
     bool websocket;                 // ws:// addresses are accepted
     uint32_t reader_uid;            // see principal_make_reader(); 0: no account

@@ -6,8 +6,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "proto/container_of.h"
 #include "proto/wire.h"
@@ -39,6 +39,7 @@ rpc_limits_default(struct rpc_limits *l)
         .idempotency_ms = 600000,
         .idempotency_keys_max = 100000,
         .idempotency_bytes_max = UINT64_C(64) << 20,
+        .shared_cpu = 20,
     };
 }
 
@@ -109,6 +110,7 @@ rpc_new(uv_loop_t *loop, struct dispatch *d, const struct rpc_limits *l, struct 
     r->own_uid = geteuid();
     r->map = &no_rows;
     r->tenants = tenants;
+    tenants->fair.part = fair_part(l->shared_cpu, sysconf(_SC_NPROCESSORS_ONLN));
     r->engines[0] = (struct rpc_engine){r, &transport_socket, NULL};
     r->engines[1] = (struct rpc_engine){r, &transport_ws, NULL};
     r->engines[2] = (struct rpc_engine){r, &transport_tls, NULL};
@@ -117,7 +119,7 @@ rpc_new(uv_loop_t *loop, struct dispatch *d, const struct rpc_limits *l, struct 
     r->timers = timers_new(loop);
     r->keys = keys_new(r);
     if (r->timers == NULL || r->keys == NULL || r->tls == NULL ||
-        rpc_scratch(r, WIRE_DATA_BYTES_MAX) == NULL) {
+        rpc_scratch(r, WIRE_DATA_BYTES_MAX) == NULL || !meter_start(r)) {
         timers_close(r->timers);
         keys_free(r->keys);
         tls_free(r->tls);
@@ -286,6 +288,7 @@ end_if_closed(struct rpc *r)
         return;
     timers_close(r->timers);
     r->timers = NULL;
+    meter_stop(r);
 }
 
 void

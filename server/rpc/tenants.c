@@ -45,6 +45,7 @@ forget(struct tenant *t)
     while (*link != t)
         link = &(*link)->next;
     *link = t->next;
+    fair_forget(&t->all->fair, &t->use);
     free(t);
 }
 
@@ -94,6 +95,7 @@ tenant_hold(struct tenants *ts, const char *name)
     *t = (struct tenant){.all = ts, .next = *bucket, .holders = 1};
     (void)snprintf(t->name, sizeof t->name, "%s", name);
     list_init(&t->kept);
+    list_init(&t->held);
     *bucket = t;
     return t;
 }

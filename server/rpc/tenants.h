@@ -7,9 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fair.h"
 #include "ledger.h"
 #include "quotas.h"
 #include "server/base/list.h"
+#include "server/base/timers.h"
 
 // CPU time above the share that may be used permanently (sandbox/share.h).
 struct share_bucket {
@@ -24,6 +26,12 @@ struct tenant {
     struct share_bucket share;
     uint64_t jobs_until_ns; // uv_hrtime() at which the jobs of the last minute are forgotten
     uint64_t keep_until_ns; // uv_hrtime(): remembered until then, even if nobody holds it
+    // ---- its requests: conn_turn.c
+    struct fair_use use;
+    struct list held; // connections that wait until it may go on
+    uint64_t held_ns; // since then
+    struct timer turn;
+    struct rpc *rpc; // of `turn`
     uint32_t holders;
     struct tenants *all;
     struct tenant *next;
@@ -33,6 +41,8 @@ struct tenant {
 struct tenants {
     struct ledger_keeper keeper;
     const struct quotas *quotas; // borrowed; NULL: the defaults
+    const uint32_t *named; // borrowed: how many have a value of their own in metrics; NULL: none
+    struct fair fair;
     struct tenant *buckets[64];
 };
 

@@ -129,6 +129,8 @@ sandboxes_new(struct server *srv, const struct sandbox_settings *settings)
     all->srv = srv;
     all->settings = settings;
     all->networks = &no_networks;
+    if (srv->tenants != NULL)
+        srv->tenants->named = &settings->metrics_tenants;
     name_states();
     list_init(&all->owned);
     return all;

@@ -415,6 +415,7 @@ assert_rpc_equal(const struct rpc_limits *a, const struct rpc_limits *b)
     assert_int_equal(a->idempotency_ms, b->idempotency_ms);
     assert_int_equal(a->idempotency_keys_max, b->idempotency_keys_max);
     assert_int_equal(a->idempotency_bytes_max, b->idempotency_bytes_max);
+    assert_int_equal(a->shared_cpu, b->shared_cpu);
 }
 
 // Compares two policies and frees both.
