@@ -370,6 +370,8 @@ code_request(Stockade__V1__RunCodeRequest *m, struct arena *a,
         m->mode = STOCKADE__V1__JOB_MODE__JOB_MODE_SIMULATE;
     if (rc == 0 && o->simulate != NULL)
         rc = request_simulate(&m->answers, &m->n_answers, a, o->simulate, e);
+    if (rc == 0)
+        rc = request_mounts(&m->volumes, &m->n_volumes, a, o->mounts, o->mounts_n, e);
     return rc < 0 ? rc : env_from(&m->env, &m->n_env, a, o->env, o->env_n, e);
 }
 

@@ -221,9 +221,9 @@ struct stockade_call_options {
 };
 #define STOCKADE_CALL_OPTIONS_INIT STOCKADE_INIT(stockade_call_options)
 
-// A volume that is mounted in a sandbox (stockade_volumes.h).
+// A volume (stockade_volumes.h), or a folder of the broker's host that the template lists, mounted in a sandbox.
 struct stockade_mount {
-    const char *volume; // its name
+    const char *volume; // its name; or the folder's absolute path
     const char *path;   // absolute, inside the sandbox
     bool read_only;
 };

@@ -60,6 +60,9 @@ struct stockade_code_options {
     const struct stockade_call_options *call;
     // NULL: the cell has its effects (stockade_simulation.h)
     const struct stockade_simulate *simulate;
+    // Of a fresh sandbox:
+    const struct stockade_mount *mounts;
+    size_t mounts_n; // at most 8
 };
 #define STOCKADE_CODE_OPTIONS_INIT STOCKADE_INIT(stockade_code_options)
 

@@ -224,6 +224,8 @@ fill(struct batch *b, Stockade__V1__RunBatchRequest *m, struct arena *a, struct 
     if (r == 0 && options_policy(o, &policy))
         r = request_network(&m->network, a, policy.mode, &policy, &bad);
     if (r == 0)
+        r = request_mounts(&m->volumes, &m->n_volumes, a, o->mounts, o->mounts_n, &bad);
+    if (r == 0)
         return 0;
     *e = (struct stockade_error){.code = bad.code};
     (void)snprintf(e->text, sizeof e->text, "%s", bad.text);

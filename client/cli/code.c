@@ -107,6 +107,8 @@ run_text(const struct command *c, const struct options *o, const char *text, con
     co.env_n = o->env_n;
     if (options_policy(o, &policy))
         co.policy = &policy;
+    co.mounts = o->mounts;
+    co.mounts_n = o->mounts_n;
     co.simulate = simulating_options(&simulating, o);
     bool found = o->sandbox == NULL || cli_find_sandbox(cell.s, c, o->sandbox, sandbox, &code);
     if (o->sandbox != NULL)

@@ -180,14 +180,14 @@ read_answer(struct reading *r, const struct option_row *row, const char *value)
     return rc;
 }
 
-// NAME:PATH, NAME:PATH:ro
+// NAME:PATH, NAME:PATH:ro; of a folder of the host, whose name is its path, if is_host.
 static int
-read_volume(struct reading *r, const struct option_row *row, const char *value)
+read_mounted(const struct reading *r, const char *value, bool is_host)
 {
-    (void)row;
     struct options *o = r->o;
     const char *path = strstr(value, ":/");
-    if (path == NULL || path == value || o->mounts_n == OPTIONS_MOUNTS_MAX)
+    if (path == NULL || path == value || (value[0] == '/') != is_host ||
+        o->mounts_n == OPTIONS_MOUNTS_MAX)
         return -EINVAL;
     const char *mode = strchr(path + 1, ':');
     if (mode != NULL && strcmp(mode, ":ro") != 0 && strcmp(mode, ":rw") != 0)
@@ -204,6 +204,20 @@ read_volume(struct reading *r, const struct option_row *row, const char *value)
     o->mounts[o->mounts_n++] = (struct stockade_mount){
         .volume = name, .path = at, .read_only = mode != NULL && strcmp(mode, ":ro") == 0};
     return 0;
+}
+
+static int
+read_volume(struct reading *r, const struct option_row *row, const char *value)
+{
+    (void)row;
+    return read_mounted(r, value, false);
+}
+
+static int
+read_mount(struct reading *r, const struct option_row *row, const char *value)
+{
+    (void)row;
+    return read_mounted(r, value, true);
 }
 
 static int
@@ -336,6 +350,8 @@ static const struct kind_row {
     [OPTION_NUMBER] = {read_number, "a whole number"},
     [OPTION_LABEL] = {read_label, "KEY=VALUE, such as team=search (at most 32 of them)"},
     [OPTION_VOLUME] = {read_volume, "NAME:PATH or NAME:PATH:ro, such as data:/data (at most 8)"},
+    [OPTION_MOUNT] = {read_mount,
+                      "FOLDER:PATH or FOLDER:PATH:ro, such as /srv/data:/data:ro (at most 8)"},
     [OPTION_ENV] = {read_env,
                     "NAME=VALUE, or NAME to copy it from your environment (at most 256 of them)"},
     [OPTION_NETWORK] = {read_choice, "one of off, none, allowlist, open"},

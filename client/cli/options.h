@@ -105,6 +105,7 @@ enum option_kind {
     OPTION_NUMBER, // may be 0
     OPTION_LABEL,
     OPTION_VOLUME,
+    OPTION_MOUNT,
     OPTION_ENV,
     OPTION_NETWORK,
     OPTION_CUT,

@@ -60,8 +60,16 @@ const struct option_row sandbox_options[] = {
      NULL},
     {"label", 'l', OPTION_LABEL, AT(labels), "KEY=VALUE",
      "label of the sandbox, for ls --label (repeatable)", NULL},
+    {0},
+};
+
+const struct option_row mount_options[] = {
     {"volume", 'v', OPTION_VOLUME, AT(mounts), "NAME:PATH[:ro]",
      "mount a volume at a path, with :ro read-only (repeatable; 'stockade help volume')", NULL},
+    {"mount", 0, OPTION_MOUNT, AT(mounts), "FOLDER:PATH[:ro]",
+     "mount a folder of the broker's host, if the template allows that, at a path (repeatable; a refusal names "
+     "those that it allows)",
+     NULL},
     {0},
 };
 

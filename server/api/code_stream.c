@@ -371,6 +371,8 @@ run_alone(struct stream *st)
     if (r == 0)
         r = convert_spec(st->s, call_tenant(st->call), m->template_, m->limits, m->network, &spec,
                          &e);
+    if (r == 0)
+        r = convert_mounts(st->s, call_tenant(st->call), m->n_volumes, m->volumes, &spec, &e);
     if (r == 0 && simulated_is_on(&st->simulated))
         r = simulated_fresh(&st->simulated, call_tenant(st->call), &spec, &e);
     else if (r == 0)
@@ -412,10 +414,11 @@ check_fields(const Stockade__V1__RunCodeRequest *m, struct err *e)
         return err_field(e, "transaction", "a simulation changes nothing that could be committed");
     if (m->transaction != 0 && !in_sandbox)
         return err_field(e, "transaction", "needs sandbox_id: contexts are no part of one");
-    bool fresh = m->template_[0] != '\0' || m->limits != NULL || m->network != NULL || m->n_env > 0;
+    bool fresh = m->template_[0] != '\0' || m->limits != NULL || m->network != NULL ||
+                 m->n_env > 0 || m->n_volumes > 0;
     if ((in_context || in_sandbox) && fresh)
         return err_field(e, in_context ? "context_id" : "sandbox_id",
-                         "template, limits, network and env are those of a fresh sandbox");
+                         "template, limits, network, env and volumes are those of a fresh sandbox");
     return 0;
 }
 

@@ -136,29 +136,66 @@ convert_spec(const struct server *s, const char *tenant, const char *template,
     return r;
 }
 
+// One more mount: of a volume, or of a folder of the host, whose name is its path.
+static int
+add_mount(const struct server *s, const char *tenant, const struct mount *wanted,
+          struct sandbox_spec *spec, struct err *e)
+{
+    if (spec->mounts == NULL && (spec->mounts = mounts_new()) == NULL)
+        return err_sys(e, ENOMEM, "mount volumes");
+    if (spec->mounts->n == SPAWN_MOUNTS_OF_SANDBOX)
+        return err_field(e, "volumes", "at most %d, those of the template included",
+                         SPAWN_MOUNTS_OF_SANDBOX);
+    if (wanted->name[0] == '/')
+        return mounts_add_host(spec->mounts, spec->template, wanted, e);
+    const struct volume *v = volume_find(s->volumes, tenant, wanted->name, e);
+    if (v == NULL)
+        return err_errno(e);
+    struct mount *to = &spec->mounts->mount[spec->mounts->n++];
+    *to = *wanted;
+    memcpy(to->volume, v->id, sizeof to->volume);
+    return 0;
+}
+
+int
+convert_mount(const struct server *s, const char *tenant, const char *name, const char *at,
+              bool read_only, struct sandbox_spec *spec, struct err *e)
+{
+    struct mount wanted = {.read_only = read_only};
+    (void)snprintf(wanted.name, sizeof wanted.name, "%s", name);
+    (void)snprintf(wanted.at, sizeof wanted.at, "%s", at);
+    return add_mount(s, tenant, &wanted, spec, e);
+}
+
+// Those that every sandbox of the template has.
+static int
+add_template_mounts(const struct server *s, const char *tenant, struct sandbox_spec *spec,
+                    struct err *e)
+{
+    const struct template *t = spec->template;
+    int r = 0;
+    for (uint32_t i = 0; i < t->hosts_n && r == 0; i++) {
+        const struct template_host *h = &t->host[i];
+        if (h->at[0] != '\0')
+            r = convert_mount(s, tenant, h->path, h->at, !h->writable, spec, e);
+    }
+    for (uint32_t i = 0; i < t->volumes_n && r == 0; i++) {
+        const struct template_volume *v = &t->volume[i];
+        r = convert_mount(s, tenant, v->name, v->at, !v->writable, spec, e);
+    }
+    return r < 0 ? err_wrap(e, "template %s", t->name) : 0;
+}
+
 int
 convert_mounts(const struct server *s, const char *tenant, size_t n,
                Stockade__V1__VolumeMount *const *m, struct sandbox_spec *spec, struct err *e)
 {
-    if (n == 0)
-        return 0;
-    if (n > SPAWN_MOUNTS_OF_SANDBOX)
-        return err_field(e, "volumes", "at most %d", SPAWN_MOUNTS_OF_SANDBOX);
-    spec->mounts = mounts_new();
-    if (spec->mounts == NULL)
-        return err_sys(e, ENOMEM, "mount volumes");
-    for (size_t i = 0; i < n; i++) {
-        struct mount *to = &spec->mounts->mount[i];
-        const struct volume *v = volume_find(s->volumes, tenant, m[i]->volume, e);
-        if (v == NULL)
-            return err_errno(e);
-        memcpy(to->volume, v->id, sizeof to->volume);
-        memcpy(to->name, v->name, sizeof to->name);
-        (void)snprintf(to->at, sizeof to->at, "%s", m[i]->path);
-        to->read_only = m[i]->read_only;
-        spec->mounts->n++;
-    }
-    return 0;
+    int r = n > SPAWN_MOUNTS_OF_SANDBOX
+                ? err_field(e, "volumes", "at most %d", SPAWN_MOUNTS_OF_SANDBOX)
+                : add_template_mounts(s, tenant, spec, e);
+    for (size_t i = 0; i < n && r == 0; i++)
+        r = convert_mount(s, tenant, m[i]->volume, m[i]->path, m[i]->read_only != 0, spec, e);
+    return r;
 }
 
 int

@@ -27,9 +27,14 @@ int convert_spec(const struct server *s, const char *tenant, const char *templat
                  const Stockade__V1__Limits *limits, const Stockade__V1__NetworkPolicy *network,
                  struct sandbox_spec *out, struct err *e);
 
-// The volumes of a request, which the tenant must have: NOT_FOUND.
+// What a sandbox has mounted: the template's own volumes and folders of the host, then the request's. NOT_FOUND: the tenant has
+// no such volume. PERMISSION_DENIED (HOST_MOUNT): the template does not list that folder, or as read-only.
 int convert_mounts(const struct server *s, const char *tenant, size_t n,
                    Stockade__V1__VolumeMount *const *m, struct sandbox_spec *spec, struct err *e);
+
+// One of them: of a volume, or of a folder of the host, whose name is its path.
+int convert_mount(const struct server *s, const char *tenant, const char *name, const char *at,
+                  bool read_only, struct sandbox_spec *spec, struct err *e);
 
 // The policy of a request for a sandbox of a template; *out is one reference. Errors as above.
 int convert_network(const struct server *s, const struct template *t,

@@ -263,16 +263,12 @@ static int
 spec_of_volume(const struct server *s, const char *tenant, const char *name,
                struct sandbox_spec *spec, struct err *e)
 {
-    Stockade__V1__VolumeMount mount = STOCKADE__V1__VOLUME_MOUNT__INIT;
-    Stockade__V1__VolumeMount *const mounts[] = {&mount};
-    mount.volume = (char *)(uintptr_t)name;
-    mount.path = (char *)(uintptr_t)FILES_VOLUME_AT;
     int r = convert_spec(s, tenant, "", NULL, NULL, spec, e);
     if (r < 0)
         return r;
     network_unref(spec->network);
     spec->network = NULL;
-    r = convert_mounts(s, tenant, 1, mounts, spec, e);
+    r = convert_mount(s, tenant, name, FILES_VOLUME_AT, false, spec, e);
     if (r == 0)
         r = convert_labels_begin(spec, 1, e);
     if (r == 0)

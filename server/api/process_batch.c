@@ -202,6 +202,8 @@ open_new(struct server *s, struct call *c, const Stockade__V1__RunBatchRequest *
         r = err_field(e, "limits.output_bytes", "at most %d bytes in a batch", BATCH_OUTPUT_MAX);
     if (r == 0)
         r = check_reset(m, &spec.box, e);
+    if (r == 0)
+        r = convert_mounts(s, call_tenant(c), m->n_volumes, m->volumes, &spec.box, e);
     (void)snprintf(spec.key, sizeof spec.key, "%s", m->key);
     spec.recycles = m->reset == STOCKADE__V1__BATCH_RESET__BATCH_RESET_FILES;
     spec.parallel = m->parallel != 0 ? m->parallel : usual_parallel();

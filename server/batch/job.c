@@ -16,12 +16,14 @@
 #include "server/rpc/rpc.h"
 #include "server/sandbox/command.h"
 #include "server/sandbox/image.h"
+#include "server/sandbox/mounts.h"
 #include "server/sandbox/pool.h"
 #include "stockade/v1/process_service.pb-c.h"
 
 enum {
     ARENA_MAX = 8 * 1024 * 1024, // of one job, unpacked
     RETRY_MS = 50,               // after a quota refused a sandbox
+    UNCLEAN_MAX = 32,            // sandboxes; then jobs fail
     UNREAD_MAX = 8 * 1024 * 1024,
 };
 
@@ -328,8 +330,12 @@ add_lane(struct batch_job *j, struct sandbox *sb)
 {
     struct err e;
     struct batch *b = j->batch;
-    if (!batch_lane_add(b, sb)) {
-        (void)err_sys(&e, ENOMEM, "keep a sandbox for a batch");
+    const bool hopeless = b->unclean >= UNCLEAN_MAX;
+    if (hopeless || !batch_lane_add(b, sb)) {
+        if (hopeless)
+            (void)err_set(&e, ERR_UNAVAILABLE, "%d new sandboxes could not be reset", UNCLEAN_MAX);
+        else
+            (void)err_sys(&e, ENOMEM, "keep a sandbox for a batch");
         sandbox_destroy(sb, &e, NULL);
         not_started(j, &e);
         return;
@@ -375,6 +381,7 @@ acquire(struct batch_job *j, struct sandbox_spec *spec, struct err *e)
     struct batch *b = j->batch;
     spec->network = b->box.network != NULL ? network_ref(b->box.network) : NULL;
     spec->image = image_ref(b->box.image);
+    spec->mounts = mounts_ref(b->box.mounts);
     b->acquiring++;
     int r = pool_acquire(b->all->srv->pool, b->tenant->name, spec, on_sandbox, j, &j->request, e);
     if (r == 0)

@@ -94,10 +94,25 @@ batch_lanes_max(const struct batch *b)
     return b->retry != NULL ? b->lanes_n + b->acquiring : b->parallel + b->parallel / 2;
 }
 
+// Whether sandboxes that are being reset will serve all jobs that wait. Another sandbox would come too late for them, and while it
+// is on its way, none would be left that needs those.
+static bool
+will_suffice(const struct batch *b)
+{
+    uint32_t resetting = 0;
+    list_each(it, &b->lanes) resetting += lane_of(it)->state == LANE_RESETTING;
+    struct list *it = b->queued.next;
+    for (; it != &b->queued && resetting > 0; it = it->next)
+        resetting--;
+    return it == &b->queued;
+}
+
 bool
 batch_lanes_have_room(const struct batch *b)
 {
-    return b->lanes_n + b->acquiring < batch_lanes_max(b) || find_idle(b, NULL) != NULL;
+    if (find_idle(b, NULL) != NULL)
+        return true;
+    return b->lanes_n + b->acquiring < batch_lanes_max(b) && !will_suffice(b);
 }
 
 // The caller may have used it for something else.
@@ -144,6 +159,8 @@ on_reset(void *cookie, struct sandbox *s, const struct err *e)
     struct batch_lane *l = cookie;
     struct batch *b = l->batch;
     l->state = LANE_IDLE;
+    if (l->jobs == 0)
+        b->unclean = e != NULL ? b->unclean + 1 : 0;
     if (e != NULL || cgstat_memory(&s->dirs) > l->limits.memory_bytes / MEMORY_PART)
         give_up(l);
     else

@@ -38,6 +38,7 @@ struct batch {
     uint32_t lanes_n, acquiring; // sandboxes that it has, and has requested
     uint64_t unread;             // bytes of output of those that are done
     struct list *next;           // in `done`: the next one to send; &done: none
+    uint32_t unclean; // sandboxes, one after the other, that could not be reset for their first job
     struct batch_follower *follower;
     struct loop_timer *soon, *retry, *deadline, *keep, *rest;
 };

@@ -180,12 +180,34 @@ same_paths(const struct template *a, const struct template *b)
 }
 
 static bool
+same_hosts(const struct template *a, const struct template *b)
+{
+    bool same = a->hosts_n == b->hosts_n;
+    for (uint32_t i = 0; same && i < a->hosts_n; i++)
+        same = strcmp(a->host[i].path, b->host[i].path) == 0 &&
+               strcmp(a->host[i].at, b->host[i].at) == 0 &&
+               a->host[i].writable == b->host[i].writable;
+    return same;
+}
+
+static bool
+same_volumes(const struct template *a, const struct template *b)
+{
+    bool same = a->volumes_n == b->volumes_n;
+    for (uint32_t i = 0; same && i < a->volumes_n; i++)
+        same = strcmp(a->volume[i].name, b->volume[i].name) == 0 &&
+               strcmp(a->volume[i].at, b->volume[i].at) == 0 &&
+               a->volume[i].writable == b->volume[i].writable;
+    return same;
+}
+
+static bool
 needs_root(const struct template *t, const struct template *next)
 {
     return next->disabled[0] == '\0' &&
            (!t->has_root || strcmp(t->hostname, next->hostname) != 0 ||
             t->user_root != next->user_root || t->root_writable != next->root_writable ||
-            !same_paths(t, next) || t->folders != next->folders);
+            !same_paths(t, next) || !same_hosts(t, next) || t->folders != next->folders);
 }
 
 int
@@ -270,11 +292,14 @@ compare_templates(const struct template *a, const struct template *b, struct wor
 {
     add_word(w, strcmp(a->hostname, b->hostname) != 0, "hostname");
     add_word(w, !same_paths(a, b), "paths");
+    add_word(w, !same_hosts(a, b), "mounts");
+    add_word(w, !same_volumes(a, b), "volumes");
     add_word(w, a->user_root != b->user_root, "user");
     add_word(w, a->root_writable != b->root_writable, "root");
     add_word(w,
-             same_paths(a, b) && a->has_root && b->disabled[0] == '\0' && a->folders != b->folders,
-             "another folder at one of its paths");
+             same_paths(a, b) && same_hosts(a, b) && a->has_root && b->disabled[0] == '\0' &&
+                 a->folders != b->folders,
+             "another folder at one of its paths, or another owner");
     add_word(w, strcmp(a->workdir, b->workdir) != 0, "workdir");
     add_word(w,
              a->env_n != b->env_n ||
@@ -387,6 +412,10 @@ take_template(struct template *t, struct template *next)
     memcpy(t->hostname, next->hostname, sizeof t->hostname);
     memcpy(t->paths, next->paths, sizeof t->paths);
     t->paths_n = next->paths_n;
+    memcpy(t->host, next->host, sizeof t->host);
+    t->hosts_n = next->hosts_n;
+    memcpy(t->volume, next->volume, sizeof t->volume);
+    t->volumes_n = next->volumes_n;
     t->user_root = next->user_root;
     t->root_writable = next->root_writable;
     memcpy(t->workdir, next->workdir, sizeof t->workdir);

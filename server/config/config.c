@@ -168,6 +168,13 @@ config_look(struct config *c)
                 continue;
             (void)snprintf(t->disabled, sizeof t->disabled, "%.150s: %s", t->paths[k], why);
         }
+        for (uint32_t k = 0; k < t->hosts_n && t->disabled[0] == '\0'; k++) {
+            struct stat st; // the reader opens and judges it
+            if (stat(t->host[k].path, &st) == 0 && S_ISDIR(st.st_mode))
+                continue;
+            (void)snprintf(t->disabled, sizeof t->disabled, "%.150s: no such folder",
+                           t->host[k].path);
+        }
     }
 }
 

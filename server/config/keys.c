@@ -346,6 +346,8 @@ static const struct config_key template_keys[] = {
     {"name", config_read_name, AT(template, name), 0, 0, NULL},
     {"hostname", config_read_name, AT(template, hostname), 0, 0, NULL},
     {"paths", read_paths, 0, 0, 0, 0, NULL},
+    {"mounts", config_read_hosts, 0, 0, 0, 0, NULL},
+    {"volumes", config_read_volumes, 0, 0, 0, 0, NULL},
     {"workdir", config_read_path, AT(template, workdir), 0, 0, NULL},
     {"env", read_env, 0, 0, 0, 0, NULL},
     {"user", read_user, AT(template, user_root), 0, 0, NULL},

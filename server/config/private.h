@@ -15,6 +15,9 @@ struct config_source {
 // templates[].warm (warm.c), and the tenants of uids and groups: of struct principal_map (principals.c).
 config_read_fn config_read_warm, config_read_principals;
 
+// templates[].mounts and .volumes (mounts.c).
+config_read_fn config_read_hosts, config_read_volumes;
+
 // A quota of every tenant, of struct config; and the rows of tenants with others, of struct quotas. quotas.c.
 config_read_fn config_read_quota, config_read_tenant_quotas;
 

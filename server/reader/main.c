@@ -19,6 +19,8 @@
 #include "proto/auto.h"
 #include "proto/fdpass.h"
 #include "server/config/config.h"
+#include "server/sandbox/mounts.h"
+#include "host.h"
 #include "read.h"
 #include "root.h"
 
@@ -50,7 +52,7 @@ mix(uint64_t *sum, uint64_t v)
     *sum = (*sum ^ v) * UINT64_C(0x100000001b3); // FNV-1a, by words
 }
 
-// A sum of the folders that its paths lead to now.
+// A sum of the folders that its paths and mounts lead to now.
 static uint64_t
 folders_of(const struct template *t)
 {
@@ -60,6 +62,14 @@ folders_of(const struct template *t)
         (void)stat(t->paths[i], &st);
         mix(&sum, st.st_dev);
         mix(&sum, st.st_ino);
+    }
+    for (uint32_t i = 0; i < t->hosts_n; i++) {
+        struct stat st = {0};
+        (void)stat(t->host[i].path, &st);
+        mix(&sum, st.st_dev);
+        mix(&sum, st.st_ino);
+        mix(&sum, st.st_uid);
+        mix(&sum, st.st_gid);
     }
     return sum;
 }
@@ -136,8 +146,23 @@ template_of(const struct template *from, struct skeleton_template *to)
     to->writable = from->root_writable;
 }
 
+static int
+add_hosts(const struct template *t, const char *state_dir, struct spawn_root *r, int *fds,
+          struct err *e)
+{
+    for (uint32_t i = 0; i < t->hosts_n; i++) {
+        int fd = host_open(t->host[i].path, t->host[i].writable, state_dir, e);
+        if (fd < 0)
+            return fd;
+        fds[r->layers_n + 1 + r->hosts_n] = fd;
+        mounts_host_id(t->host[i].path, r->host[r->hosts_n].id);
+        r->host[r->hosts_n++].writable = t->host[i].writable;
+    }
+    return 0;
+}
+
 static bool
-make(int folder, const struct template *t, struct read_answer *a)
+make(int folder, const char *state_dir, const struct template *t, struct read_answer *a)
 {
     struct skeleton_template wanted = {.paths = {{0}}};
     struct spawn_root root;
@@ -146,9 +171,13 @@ make(int folder, const struct template *t, struct read_answer *a)
     template_of(t, &wanted);
     if (root_make(folder, &wanted, &root, fds, &a->err) < 0)
         return true;
-    bool sent = send_with(READ_SPAWNER_FD, &root, sizeof root, fds, root.layers_n + 1);
-    for (uint32_t i = 0; i <= root.layers_n; i++)
+    const bool good = add_hosts(t, state_dir, &root, fds, &a->err) == 0;
+    const uint32_t n = root.layers_n + 1 + root.hosts_n;
+    bool sent = good && send_with(READ_SPAWNER_FD, &root, sizeof root, fds, n);
+    for (uint32_t i = 0; i < n; i++)
         (void)close(fds[i]);
+    if (!good)
+        return true;
     if (!sent || recv(READ_SPAWNER_FD, &reply, sizeof reply, 0) != (ssize_t)sizeof reply)
         return false;
     a->ok = reply.ok;
@@ -172,7 +201,7 @@ serve(const struct config *c, const char *state_dir)
             continue;
         if (folder < 0)
             a.err = e;
-        else if (!make(folder, &c->sandbox.template[i], &a))
+        else if (!make(folder, state_dir, &c->sandbox.template[i], &a))
             return 70;
         if (!a.ok)
             (void)err_wrap(&a.err, "template %s, in %s/templates", c->sandbox.template[i].name,

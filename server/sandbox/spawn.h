@@ -152,9 +152,10 @@ int spawn_disk_remove(struct spawn *s, const struct spawn_disk *disk, spawn_done
 int spawn_disk_close(struct spawn *s, uint32_t number, spawn_done *done, void *cookie,
                      struct err *e);
 
-// Mounts an open disk in a sandbox. `at` is copied, at most SPAWN_AT_MAX with its end; a longer one is INVALID_ARGUMENT.
+// Mounts an open disk in a sandbox; or, with its id, a folder of the host that its root has. `at` is copied, at most SPAWN_AT_MAX with its end; a longer one is INVALID_ARGUMENT.
 struct spawn_mount {
     uint32_t disk;
+    const uint8_t *host; // its id (mounts_host_id()); NULL: a disk
     bool read_only;
     const char *at;
 };

@@ -258,6 +258,9 @@ spawn_mount(struct spawn *s, uint32_t slot, uint32_t generation, const struct sp
     if (n >= sizeof q.at)
         return err_field(e, "path", "longer than %d bytes", SPAWN_AT_MAX - 1);
     memcpy(q.at, m->at, n + 1);
+    q.other = m->host != NULL;
+    if (m->host != NULL)
+        memcpy(q.id, m->host, sizeof q.id);
     return spawn_ask(s, &q, done, cookie, e);
 }
 

@@ -17,11 +17,27 @@ enum {
     TEMPLATE_PATHS_MAX = 8,
     TEMPLATE_ENV_MAX = 64,
     TEMPLATE_IMPORTS_BYTES_MAX = 1024,
+    TEMPLATE_HOSTS_MAX = SPAWN_HOSTS_OF_ROOT,
+    TEMPLATE_VOLUMES_MAX = SPAWN_MOUNTS_OF_SANDBOX,
 };
 
 struct template_env {
     char name[256];
     char value[4096];
+};
+
+// A folder of the host that its sandboxes may have mounted, or (at is not "") always have.
+struct template_host {
+    char path[SPAWN_PATH_MAX];
+    char at[SPAWN_AT_MAX];
+    bool writable;
+};
+
+// A volume of the caller that its sandboxes always have.
+struct template_volume {
+    char name[65];
+    char at[SPAWN_AT_MAX];
+    bool writable;
 };
 
 struct template
@@ -31,6 +47,10 @@ struct template
     char hostname[64];
     char paths[TEMPLATE_PATHS_MAX][SPAWN_PATH_MAX];
     uint32_t paths_n;
+    struct template_host host[TEMPLATE_HOSTS_MAX];
+    uint32_t hosts_n;
+    struct template_volume volume[TEMPLATE_VOLUMES_MAX];
+    uint32_t volumes_n;
     char workdir[1024];
     bool user_root;           // jobs are root inside, with a few capabilities (spawner/ops.h)
     bool root_writable;       // /usr and paths as well; only with user_root

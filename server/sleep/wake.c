@@ -236,6 +236,15 @@ read_volumes(const struct sleeper *sl, const Stockade__Sleeper__Sleeper *m,
         return err_sys(e, ENOMEM, "mount volumes");
     for (size_t i = 0; i < m->n_volume && i < SPAWN_MOUNTS_OF_SANDBOX; i++) {
         const Stockade__V1__VolumeMount *from = m->sandbox->volumes[i];
+        if (from->volume[0] == '/') {
+            struct mount host = {.read_only = from->read_only};
+            (void)snprintf(host.name, sizeof host.name, "%s", from->volume);
+            (void)snprintf(host.at, sizeof host.at, "%s", from->path);
+            int r = mounts_add_host(out->mounts, out->template, &host, e);
+            if (r < 0)
+                return r;
+            continue;
+        }
         const struct volume *v = volume_of(sl, m->volume[i].data, from->volume);
         if (v == NULL) {
             int r = err_set(e, ERR_FAILED_PRECONDITION, "its volume %s was removed", from->volume);
@@ -246,7 +255,7 @@ read_volumes(const struct sleeper *sl, const Stockade__Sleeper__Sleeper *m,
         }
         struct mount *to = &out->mounts->mount[out->mounts->n++];
         memcpy(to->volume, v->id, sizeof to->volume);
-        memcpy(to->name, v->name, sizeof to->name);
+        (void)snprintf(to->name, sizeof to->name, "%s", v->name);
         (void)snprintf(to->at, sizeof to->at, "%s", from->path);
         to->read_only = from->read_only;
     }

@@ -16,39 +16,28 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "disk_private.h"
 #include "io.h"
 #include "proto/auto.h"
 #include "tree_helper.h"
 #include "tree_mount.h"
-
-enum { PLACE = 8 };
-
-struct disk {
-    enum { DISK_FREE, DISK_OPENING, DISK_READY } state;
-    uint32_t kind;
-    uint8_t id[16];
-    uint32_t users; // sandboxes
-};
-
-struct disks {
-    int space_fd; // -1: not made yet
-    struct disk disk[SPAWN_DISKS_MAX];
-};
 
 struct disks *
 disks_new(void)
 {
     struct disks *d = calloc(1, sizeof *d);
     if (d != NULL)
-        d->space_fd = -1;
+        d->space_fd = d->nobody_fd = -1;
     return d;
 }
 
 void
 disks_free(struct disks *d)
 {
-    if (d != NULL)
+    if (d != NULL) {
         io_close(&d->space_fd);
+        io_close(&d->nobody_fd);
+    }
     free(d);
 }
 
@@ -59,12 +48,18 @@ struct space {
     int fd;
 };
 
+void
+disk_place(uint32_t number, char out[DISK_PLACE])
+{
+    (void)snprintf(out, DISK_PLACE, "%u", number);
+}
+
 static int
 make_places(int fd, struct err *e)
 {
-    char name[PLACE];
-    for (unsigned i = 0; i < SPAWN_DISKS_MAX; i++) {
-        (void)snprintf(name, sizeof name, "%u", i);
+    char name[DISK_PLACE];
+    for (uint32_t i = 0; i < SPAWN_DISKS_MAX; i++) {
+        disk_place(i, name);
         if (mkdirat(fd, name, 0500) < 0)
             return err_sys(e, errno, "create %s", name);
     }
@@ -93,9 +88,8 @@ make_space(void *cookie, struct err *e)
     return w->fd < 0 ? err_sys(e, errno, "open the mount namespace") : 0;
 }
 
-// Reaps a helper whose end nobody waits for.
-static void
-settle(int helper_fd)
+void
+disk_settle(int helper_fd)
 {
     if (helper_fd < 0)
         return;
@@ -111,7 +105,7 @@ disks_space(struct disks *d, int proc_fd, struct err *e)
     if (d->space_fd >= 0)
         return d->space_fd;
     int rc = tree_helper_run(make_space, &w, &helper_fd, e);
-    settle(helper_fd);
+    disk_settle(helper_fd);
     if (rc < 0) {
         io_close(&w.fd);
         return err_wrap(e, "make the namespace of disks");
@@ -127,7 +121,8 @@ find(const struct disks *d, uint32_t kind, const uint8_t id[16])
 {
     for (uint32_t i = 0; i < SPAWN_DISKS_MAX; i++) {
         const struct disk *it = &d->disk[i];
-        if (it->state != DISK_FREE && it->kind == kind && memcmp(it->id, id, sizeof it->id) == 0)
+        if (it->state != DISK_FREE && !it->host && it->kind == kind &&
+            memcmp(it->id, id, sizeof it->id) == 0)
             return it;
     }
     return NULL;
@@ -139,23 +134,29 @@ disk_is_open(const struct disks *d, uint32_t kind, const uint8_t id[16])
     return find(d, kind, id) != NULL;
 }
 
+struct disk *
+disk_free(struct disks *d, struct err *e)
+{
+    for (uint32_t i = 0; i < SPAWN_DISKS_MAX; i++)
+        if (d->disk[i].state == DISK_FREE)
+            return &d->disk[i];
+    (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%d disks are open already", SPAWN_DISKS_MAX);
+    err_detail(e, "DISKS_OPEN", NULL, "remove sandboxes that have volumes");
+    return NULL;
+}
+
 int
 disk_take(struct disks *d, uint32_t kind, const uint8_t id[16], uint32_t *number, struct err *e)
 {
     if (disk_is_open(d, kind, id))
         return err_set(e, ERR_ALREADY_EXISTS, "the disk is open");
-    for (uint32_t i = 0; i < SPAWN_DISKS_MAX; i++) {
-        struct disk *it = &d->disk[i];
-        if (it->state != DISK_FREE)
-            continue;
-        *it = (struct disk){.state = DISK_OPENING, .kind = kind};
-        memcpy(it->id, id, sizeof it->id);
-        *number = i;
-        return 0;
-    }
-    int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%d disks are open already", SPAWN_DISKS_MAX);
-    err_detail(e, "DISKS_OPEN", NULL, "remove sandboxes that have volumes");
-    return r;
+    struct disk *it = disk_free(d, e);
+    if (it == NULL)
+        return err_errno(e);
+    *it = (struct disk){.state = DISK_OPENING, .kind = kind};
+    memcpy(it->id, id, sizeof it->id);
+    *number = (uint32_t)(it - d->disk);
+    return 0;
 }
 
 void
@@ -166,9 +167,10 @@ disk_taken(struct disks *d, uint32_t number, bool mounted)
 }
 
 static struct disk *
-get(struct disks *d, uint32_t number, struct err *e)
+get(struct disks *d, uint32_t number, bool host, struct err *e)
 {
-    if (number < SPAWN_DISKS_MAX && d->disk[number].state == DISK_READY)
+    if (number < SPAWN_DISKS_MAX && d->disk[number].state == DISK_READY &&
+        d->disk[number].host == host)
         return &d->disk[number];
     (void)err_set(e, ERR_NOT_FOUND, "disk %u is not open", number);
     return NULL;
@@ -184,8 +186,8 @@ static int
 unmount(void *cookie, struct err *e)
 {
     const struct closing *c = cookie;
-    char place[PLACE];
-    (void)snprintf(place, sizeof place, "%u", c->number);
+    char place[DISK_PLACE];
+    disk_place(c->number, place);
     if (setns(c->space_fd, CLONE_NEWNS) < 0)
         return err_sys(e, errno, "enter the namespace of disks");
     if (chdir(place) < 0 || umount2(".", MNT_DETACH) < 0)
@@ -194,28 +196,35 @@ unmount(void *cookie, struct err *e)
 }
 
 int
-disk_close(struct disks *d, uint32_t number, int *helper_fd, struct err *e)
+disk_unmount(const struct disks *d, uint32_t number, int *helper_fd, struct err *e)
 {
     struct closing c = {d->space_fd, number};
-    struct disk *it = get(d, number, e);
+    return tree_helper_run(unmount, &c, helper_fd, e);
+}
+
+int
+disk_close(struct disks *d, uint32_t number, int *helper_fd, struct err *e)
+{
+    struct disk *it = get(d, number, false, e);
     *helper_fd = -1;
     if (it == NULL)
         return err_errno(e);
     if (it->users > 0)
         return err_set(e, ERR_FAILED_PRECONDITION, "%u sandboxes have disk %u", it->users, number);
-    int rc = tree_helper_run(unmount, &c, helper_fd, e);
+    int rc = disk_unmount(d, number, helper_fd, e);
     if (rc == 0)
         it->state = DISK_FREE;
     return rc;
 }
 
 void
-disk_leave(struct disks *d, const struct disk_mounts *mounts)
+disk_leave(struct disks *d, struct disk_mounts *mounts)
 {
     for (uint32_t i = 0; mounts != NULL && i < mounts->n; i++) {
         struct disk *it = &d->disk[mounts->mount[i].disk];
         assert(it->state == DISK_READY && it->users > 0);
         it->users--;
+        io_close(&mounts->mount[i].userns_fd);
     }
 }
 
@@ -224,16 +233,16 @@ disk_leave(struct disks *d, const struct disk_mounts *mounts)
 int
 disk_clone(int space_fd, const struct disk_mount *m, int userns_fd, struct err *e)
 {
-    char place[PLACE];
+    char place[DISK_PLACE];
     const unsigned attributes =
         MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (m->read_only ? MOUNT_ATTR_RDONLY : 0U);
-    (void)snprintf(place, sizeof place, "%u", m->disk);
+    disk_place(m->disk, place);
     if (setns(space_fd, CLONE_NEWNS) < 0)
         return err_sys(e, errno, "enter the namespace of disks");
     int auto_close fd = mount_clone(AT_FDCWD, place, attributes, e);
     if (fd < 0)
         return fd;
-    int rc = mount_idmap(fd, userns_fd, e);
+    int rc = mount_idmap(fd, m->userns_fd >= 0 ? m->userns_fd : userns_fd, e);
     return rc < 0 ? rc : take_fd(&fd);
 }
 
@@ -303,9 +312,14 @@ static int
 mount_one(void *cookie, struct err *e)
 {
     const struct mounting *w = cookie;
+    struct stat st;
     int auto_close fd = disk_clone(w->space_fd, w->mount, w->to->userns_fd, e);
     if (fd < 0)
         return fd;
+    if (w->mount->host && fstat(fd, &st) == 0 && st.st_nlink == 0)
+        return err_set(
+            e, ERR_FAILED_PRECONDITION,
+            "the folder was removed on the host: reload the broker (SIGHUP) when it is there again");
     if (setns(w->to->pid_fd, CLONE_NEWNS) < 0)
         return err_sys(e, errno, "enter the mount namespace");
     int auto_close root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -336,7 +350,7 @@ disk_mount(struct disks *d, const struct disk_target *to, const struct disk_moun
            struct disk_mounts *mounts, int *helper_fd, struct err *e)
 {
     struct mounting w = {d->space_fd, to, m};
-    struct disk *it = get(d, m->disk, e);
+    struct disk *it = get(d, m->disk, m->host, e);
     *helper_fd = -1;
     if (it == NULL)
         return err_errno(e);

@@ -21,6 +21,8 @@ struct disks; // the spawner's table
 struct disk_mount {
     uint32_t disk;
     bool read_only;
+    bool host;     // a folder of the host (disk_host.h)
+    int userns_fd; // owned; -1: the sandbox's
     char at[SPAWN_AT_MAX];
 };
 
@@ -49,7 +51,7 @@ bool disk_is_open(const struct disks *d, uint32_t kind, const uint8_t id[16]);
 // Unmounts it. NOT_FOUND; FAILED_PRECONDITION: a sandbox has it. *helper_fd: see tree_helper_run().
 int disk_close(struct disks *d, uint32_t number, int *helper_fd, struct err *e);
 
-// Mounts a disk in a sandbox, and adds it to its mounts. root, uid and userns_fd are those of the sandbox, pid_fd is its
+// Mounts a disk in a sandbox, and adds it to its mounts, which own its descriptor then. root, uid and userns_fd are those of the sandbox, pid_fd is its
 // guest's. See SPAWN_MOUNT.
 struct disk_target {
     const struct tree *tree;
@@ -60,7 +62,7 @@ int disk_mount(struct disks *d, const struct disk_target *to, const struct disk_
                struct disk_mounts *mounts, int *helper_fd, struct err *e);
 
 // The sandbox with these mounts has ended.
-void disk_leave(struct disks *d, const struct disk_mounts *mounts);
+void disk_leave(struct disks *d, struct disk_mounts *mounts);
 
 // ---- In a helper, which may change its mount namespace; nothing allocates or locks.
 

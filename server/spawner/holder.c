@@ -70,8 +70,9 @@ make_user_namespace(uint32_t uid)
 }
 
 struct user_plan {
-    uint32_t from; // first id inside
-    uint32_t uid;  // first host id, and the owner
+    uint32_t owner;
+    uint32_t from[2]; // first id inside, of users and of groups
+    uint32_t to[2];   // first host id
     uint32_t ids;
     bool of_root;
 };
@@ -96,7 +97,7 @@ user_holder(const struct user_plan *p, int proc_fd, int said_fd, int wait_fd)
 {
     struct err e;
     char byte = 0;
-    if ((!p->of_root || limit_users()) && make_user_namespace(p->uid) &&
+    if ((!p->of_root || limit_users()) && make_user_namespace(p->owner) &&
         io_write_at(proc_fd, "sys/user/max_user_namespaces", "0", &e) == 0)
         byte = 1;
     if (write(said_fd, &byte, 1) == 1)
@@ -109,10 +110,11 @@ write_maps(pid_t pid, const struct user_plan *p, int proc_fd, struct err *e)
 {
     char path[40];
     char map[64];
-    (void)snprintf(map, sizeof map, "%u %u %u\n", p->from, p->uid, p->ids);
     static const char *const files[] = {"setgroups", "uid_map", "gid_map"};
     for (size_t i = p->of_root ? 1 : 0; i < sizeof files / sizeof files[0]; i++) {
+        const size_t of = i == 2;
         (void)snprintf(path, sizeof path, "%d/%s", (int)pid, files[i]);
+        (void)snprintf(map, sizeof map, "%u %u %u\n", p->from[of], p->to[of], p->ids);
         int r = io_write_at(proc_fd, path, i == 0 ? "deny" : map, e);
         if (r < 0)
             return r;
@@ -165,14 +167,21 @@ holder_user_namespace(uint32_t uid, int proc_fd, struct err *e)
 int
 holder_user_namespace_from(uint32_t from, uint32_t uid, int proc_fd, struct err *e)
 {
-    const struct user_plan p = {from, uid, SPAWN_IDS_PER_SANDBOX, false};
+    const struct user_plan p = {uid, {from, from}, {uid, uid}, SPAWN_IDS_PER_SANDBOX, false};
     return make_user(&p, proc_fd, e);
+}
+
+int
+holder_user_namespace_pair(const struct holder_pair *p, uint32_t owner, int proc_fd, struct err *e)
+{
+    const struct user_plan plan = {owner, {p->uid, p->gid}, {p->to_uid, p->to_gid}, 1, false};
+    return make_user(&plan, proc_fd, e);
 }
 
 int
 holder_user_namespace_of_root(uint32_t uid, int proc_fd, struct err *e)
 {
-    const struct user_plan p = {0, uid, SANDBOX_UID_GUEST_OF_ROOT, true};
+    const struct user_plan p = {uid, {0, 0}, {uid, uid}, SANDBOX_UID_GUEST_OF_ROOT, true};
     return make_user(&p, proc_fd, e);
 }
 

@@ -23,6 +23,14 @@ int holder_user_namespace_of_root(uint32_t uid, int proc_fd, struct err *e);
 // The same as the first, but it maps [from, from + 65536), for mounts that show files of one sandbox to another (mount_setattr(2)).
 int holder_user_namespace_from(uint32_t from, uint32_t uid, int proc_fd, struct err *e);
 
+// For mounts, too: it maps one user and one group only, to those of a sandbox whose range begins at `owner`.
+struct holder_pair {
+    uint32_t uid, gid; // on the disk
+    uint32_t to_uid, to_gid;
+};
+int holder_user_namespace_pair(const struct holder_pair *p, uint32_t owner, int proc_fd,
+                               struct err *e);
+
 // Makes a network namespace with an enabled loopback interface, owned by the first user namespace. Changes the
 // caller's own namespace for a moment; home_fd is the one to return to. Returns the descriptor, or a negative errno
 // with e.

@@ -28,8 +28,9 @@ enum {
     SPAWN_SLOTS_MAX = 4095,     // ranges of ids between 0x70010000 and 0x80000000
     SPAWN_IDS_PER_SANDBOX = 65536,
     SPAWN_FDS_MAX = 8,
-    SPAWN_SOCKET_FD = 3, // the spawner finds its end of the socket here after exec
-    SPAWN_ROOT_FDS_MAX = SPAWN_ROOT_LAYERS_MAX + 1,
+    SPAWN_SOCKET_FD = 3,     // the spawner finds its end of the socket here after exec
+    SPAWN_HOSTS_OF_ROOT = 8, // folders of the host that its sandboxes may have mounted
+    SPAWN_ROOT_FDS_MAX = SPAWN_ROOT_LAYERS_MAX + 1 + SPAWN_HOSTS_OF_ROOT,
     SPAWN_DISKS_MAX = 1024,      // open ones
     SPAWN_DISK_RUNS_MAX = 8,     // of MAKE, OPEN and REMOVE that are in progress
     SPAWN_MOUNTS_OF_SANDBOX = 8, // of disks
@@ -107,7 +108,7 @@ struct spawn_config {
     uint32_t relay_gid;
     struct spawn_limits limits_max; // the maximum for every request
 };
-#define SPAWN_VERSION 5u
+#define SPAWN_VERSION 6u
 
 // A feature that was probed at the start. `detail` has the result, and the consequences if it is missing.
 struct spawn_feature {
@@ -227,7 +228,9 @@ enum spawn_op {
     SPAWN_DISK_CLOSE = 22,
     // slot: live. arg: number of an open disk, which is mounted at `at`, by an id-mapped mount without set-id and devices.
     // Missing folders are made. INVALID_ARGUMENT: `at` is one of the sandbox's own folders. FAILED_PRECONDITION: a component
-    // of it is no folder. It stays there until the sandbox ends, also after SEAL and RESTORE.
+    // of it is no folder. It stays there until the sandbox ends, also after SEAL and RESTORE. With other = 1 it is the folder of the
+    // host that the slot's root has with this id instead (struct spawn_host), and arg is 0. NOT_FOUND: the root has none;
+    // PERMISSION_DENIED: it is not read_only, and jobs must not write to it.
     SPAWN_MOUNT = 23,
     // Start a keeper (keeper/keep.h): one descriptor, the broker's end of its socket. RESOURCE_EXHAUSTED: SPAWN_KEEPERS_MAX
     // run already.
@@ -285,12 +288,19 @@ enum spawn_disk_kind { SPAWN_DISK_VOLUME, SPAWN_DISK_LAYER, SPAWN_DISK_KINDS_N }
 // The kind of its sandboxes (tier.h).
 enum spawn_tier { SPAWN_TIER_PROCESS, SPAWN_TIERS_N };
 
+// A folder of the host that sandboxes of a root may have mounted (SPAWN_MOUNT). Its files have the owner and the group of the
+// folder itself: if jobs may write to it, those two are the job's ids there, and all other ids are nobody's. Otherwise all are.
+struct spawn_host {
+    uint8_t id[16]; // of its path: config/template_host_id()
+    uint32_t writable;
+};
+
 // A root, of which sandboxes are made: layers of folders that the reader opened, because the broker must not choose
-// them. Only the reader sends it, with a descriptor per layer, which must be a detached mount (open_tree(2)), and one
-// more. The reply is a struct spawn_reply whose `slot` is the root's number, for SPAWN_CREATE; on success err.text
+// them. Only the reader sends it, with a descriptor per layer, which must be a detached mount (open_tree(2)), one
+// more, and another detached mount per folder of the host. The reply is a struct spawn_reply whose `slot` is the root's number, for SPAWN_CREATE; on success err.text
 // may be a warning.
 //
-// Layer 0 is the skeleton, the lowest layer of the sandbox's root directory; layer 1 is /usr. The last descriptor is
+// Layer 0 is the skeleton, the lowest layer of the sandbox's root directory; layer 1 is /usr. The descriptor after the layers' is
 // kept as long as the root exists: the skeleton's folder, locked, so that the next reader knows whether it is in use.
 struct spawn_root {
     uint32_t layers_n;
@@ -301,6 +311,8 @@ struct spawn_root {
     uint32_t writable;
     char hostname[64];
     char at[SPAWN_ROOT_LAYERS_MAX][SPAWN_PATH_MAX]; // where each is mounted: "", "/usr", "/opt"
+    uint32_t hosts_n;
+    struct spawn_host host[SPAWN_HOSTS_OF_ROOT];
 };
 
 // What dpkg, apt, npm and pip need as root (capabilities(7)), in the sandbox's own user namespace: CHOWN, DAC_OVERRIDE, FOWNER,
@@ -336,8 +348,10 @@ struct spawn_request {
     uint32_t arg;                        // see enum spawn_op; CREATE: root number; others: 0
     uint32_t from_slot, from_generation; // INHERIT, GRAFT, COPY (or 0); others: 0
     uint32_t read_only;                  // MOUNT: 0 or 1; others: 0
-    uint32_t other; // STATES, GRAFT, COPY, COPIED, UNSEAL: the second layer; others: 0
-    uint8_t id[16]; // CREATE: the sandbox's id; its hex form names its cgroup. DISK_*: of a disk
+    // STATES, GRAFT, COPY, COPIED, UNSEAL: the second layer; MOUNT: 0 or 1; others: 0
+    uint32_t other;
+    // CREATE: the sandbox's id; its hex form names its cgroup. DISK_*: of a disk. MOUNT with other = 1: of a folder
+    uint8_t id[16];
     uint8_t digest[SPAWN_DIGEST_BYTES]; // ADOPT, UNSEAL; others: ignored
     struct spawn_limits limits;         // CREATE, LIMIT, DISK_MAKE, COPY, UNSEAL
     char at[SPAWN_AT_MAX];              // MOUNT: absolute, inside the sandbox; others: ""

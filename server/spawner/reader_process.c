@@ -21,6 +21,7 @@
 #include "proto/auto.h"
 #include "proto/fdpass.h"
 #include "server/reader/read.h"
+#include "disk_host.h"
 #include "io.h"
 #include "own_process.h"
 #include "reader_process.h"
@@ -153,6 +154,15 @@ reader_process_asks(struct spawner *s)
     }
     reply.ok =
         tree_root_add(s->tree, &r, fds, (unsigned)m.fds_n, &reply.slot, &reply.err, &why) == 0;
+    if (reply.ok && r.hosts_n > 0) {
+        int *hosts = fds + r.layers_n + 1;
+        if (disk_hosts_add(s, reply.slot, &r, hosts, &why) < 0) {
+            struct err ignored; // it exists
+            (void)tree_root_give_up(s->tree, reply.slot, &ignored);
+            reply.ok = 0;
+        }
+        fdpass_close(hosts, r.hosts_n);
+    }
     if (!reply.ok)
         reply.err = why;
     reply.duration_ns = io_now_ns() - began_ns;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "disk_host.h"
 #include "disk_process.h"
 #include "fetcher_process.h"
 #include "proto/fdpass.h"
@@ -175,7 +176,9 @@ handle_unroot(struct spawner *s, struct slot *unused, const struct spawn_request
 {
     (void)unused;
     struct err e;
-    if (tree_root_give_up(s->tree, q->arg, &e) < 0)
+    const int gave = tree_root_give_up(s->tree, q->arg, &e);
+    disk_hosts_sweep(s);
+    if (gave < 0)
         answer_err(s, a, &e);
     else
         answer_ok(s, a);
@@ -261,7 +264,7 @@ check_form(struct spawner *s, const struct spawn_request *q)
         broker_broken(s, "%s: a limit is 0 or beyond its maximum", row->name);
     const bool two = q->op == SPAWN_STATES || q->op == SPAWN_GRAFT || q->op == SPAWN_COPY ||
                      q->op == SPAWN_COPIED || q->op == SPAWN_UNSEAL;
-    if (q->other > (two ? (uint32_t)TREE_NUMBERS : 0))
+    if (q->other > (two ? (uint32_t)TREE_NUMBERS : q->op == SPAWN_MOUNT ? 1U : 0U))
         broker_broken(s, "%s: a second layer %u", row->name, q->other);
     if (q->arg < row->arg_min || q->arg > row->arg_max)
         broker_broken(s, "%s: argument %u is out of range", row->name, q->arg);

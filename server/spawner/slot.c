@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "config.h"
+#include "disk_host.h"
 #include "ids.h"
 #include "io.h"
 #include "spawner.h"
@@ -172,6 +173,7 @@ slot_move(struct spawner *s, struct slot *slot, enum slot_state to)
         tree_layers_free(slot->layers);
         disk_leave(s->disks, slot->mounts);
         free(slot->mounts);
+        disk_hosts_sweep(s);
         io_close(&slot->queues_fd);
         io_close(&slot->sockets_fd);
         io_close(&slot->net_again_fd);

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "disk_host.h"
 #include "io.h"
 #include "own_process.h"
 #include "spawner.h"
@@ -75,9 +76,14 @@ void
 swap_mount(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
 {
     struct err e;
-    struct disk_mount m = {.disk = q->arg, .read_only = q->read_only == 1};
+    struct disk_mount m = {.disk = q->arg, .read_only = q->read_only == 1, .userns_fd = -1};
+    const uint32_t job = tree_root_is_user_root(s->tree, slot->root) ? 0 : SANDBOX_UID_JOB;
+    const struct disk_host_user who = {slot->root, slot->uid, slot->uid + job};
     memcpy(m.at, q->at, sizeof m.at);
-    if (tier_of(s, slot)->mount(s, slot, &m, &e) == 0) {
+    int r = q->other == 1 ? disk_host_find(s, &who, q->id, &m, &e) : 0;
+    if (r == 0 && (r = tier_of(s, slot)->mount(s, slot, &m, &e)) < 0)
+        io_close(&m.userns_fd);
+    if (r == 0) {
         answer_ok(s, a);
         return;
     }

@@ -29,8 +29,8 @@ int tree_prepare(const struct spawn_config *config, int cgroup_root_fd, int *cgr
                  struct tree **out, struct spawn_features *f, struct err *e);
 void tree_free(struct tree *t); // accepts NULL
 
-// Spawner. Makes a root of the layers in struct spawn_root; *number is its number. Takes the descriptors, also on
-// failure. INVALID_ARGUMENT: a field or a descriptor is invalid; RESOURCE_EXHAUSTED: there are SPAWN_ROOTS_MAX roots,
+// Spawner. Makes a root of the layers in struct spawn_root; *number is its number. Takes the descriptors of layers and lock, and on
+// failure all; fds_n is their number. INVALID_ARGUMENT: a field or a descriptor is invalid; RESOURCE_EXHAUSTED: there are SPAWN_ROOTS_MAX roots,
 // or too many layers. *remark: a warning about weaker isolation, or "".
 int tree_root_add(struct tree *t, const struct spawn_root *from, const int *fds, unsigned fds_n,
                   uint32_t *number, struct err *remark, struct err *e);
@@ -41,6 +41,9 @@ void tree_root_leave(struct tree *t, uint32_t number);
 
 // Spawner. Gives a root up: it is removed now, or with its last sandbox. NOT_FOUND: as above.
 int tree_root_give_up(struct tree *t, uint32_t number, struct err *e);
+
+// False from the moment when it is removed.
+bool tree_root_exists(const struct tree *t, uint32_t number);
 
 // Its tier (tier.h), as passed to tree_root_add().
 uint32_t tree_root_tier(const struct tree *t, uint32_t number);

@@ -58,8 +58,11 @@ check_form(const struct spawn_root *r, unsigned fds_n, struct err *e)
         return err_field(e, "tier", "%u: there are %d", r->tier, SPAWN_TIERS_N);
     if (r->user_root > 1 || r->writable > r->user_root)
         return err_field(e, "writable", "only where jobs are root inside");
-    if (fds_n != r->layers_n + 1)
-        return err_field(e, "layers", "%u descriptors for %u layers", fds_n, r->layers_n);
+    if (r->hosts_n > SPAWN_HOSTS_OF_ROOT)
+        return err_field(e, "hosts", "%u: at most %d", r->hosts_n, SPAWN_HOSTS_OF_ROOT);
+    if (fds_n != r->layers_n + 1 + r->hosts_n)
+        return err_field(e, "layers", "%u descriptors for %u layers and %u folders of the host",
+                         fds_n, r->layers_n, r->hosts_n);
     if (!hostname_is_plain(r->hostname, sizeof r->hostname))
         return err_field(e, "hostname", "must be letters, digits, '.', '_' or '-'");
     if (r->at[0][0] != '\0' || strncmp(r->at[1], "/usr", SPAWN_PATH_MAX) != 0)
@@ -205,12 +208,13 @@ tree_root_add(struct tree *t, const struct spawn_root *from, const int *fds, uns
             root_free(t, r);
     }
     bool locked = rc == 0;
-    for (unsigned i = 0; i < fds_n; i++)
-        if (!locked || i != fds_n - 1)
+    const unsigned own_n = locked ? from->layers_n + 1 : fds_n;
+    for (unsigned i = 0; i < own_n; i++)
+        if (!locked || i != from->layers_n)
             (void)close(fds[i]);
     if (rc < 0)
         return rc;
-    r->lock_fd = io_keep_fd(fds[fds_n - 1]);
+    r->lock_fd = io_keep_fd(fds[from->layers_n]);
     *number = (uint32_t)(r - t->roots);
     return 0;
 }
@@ -258,6 +262,12 @@ tree_root_give_up(struct tree *t, uint32_t number, struct err *e)
     r->there = false;
     settle(t, r);
     return 0;
+}
+
+bool
+tree_root_exists(const struct tree *t, uint32_t number)
+{
+    return t->roots[number].layers_n > 0;
 }
 
 bool

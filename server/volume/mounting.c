@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sandbox of the pool gets the volumes of the request that will have it, one after the other, before it is given away: each is
+// A sandbox of the pool gets the volumes and the folders of the host of the request that will have it, one after the other, before it is given away: each is
 // opened if it is not open yet, and mounted by the spawner.
 #include <errno.h>
 #include <stdlib.h>
@@ -34,6 +34,10 @@ next(struct mounting *m)
         return;
     }
     const struct mount *one = &m->mounts->mount[m->next];
+    if (one->host) {
+        mounting_go_on(m, NULL, NULL);
+        return;
+    }
     struct entry *v = entry_by_id(m->all, one->volume);
     if (v == NULL || v->doomed) {
         (void)err_set(&e, ERR_NOT_FOUND, "volume %s was removed meanwhile", one->name);
@@ -51,8 +55,9 @@ on_mounted(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
     struct mounting *m = cookie;
     struct sandbox *s = m->sandbox;
     (void)fds;
-    struct entry *v = entry_by_id(m->all, m->mounts->mount[m->next].volume);
-    if (v != NULL) { // always: it cannot go while a mount is pending
+    const struct mount *one = &m->mounts->mount[m->next];
+    struct entry *v = one->host ? NULL : entry_by_id(m->all, one->volume);
+    if (v != NULL) { // always for a volume: it cannot go while a mount is pending
         v->pending--;
         v->volume.users += reply->ok != 0;
     }
@@ -76,17 +81,21 @@ mounting_go_on(struct mounting *m, struct entry *v, const struct err *failed)
     struct err e;
     const struct sandbox *s = m->sandbox;
     const struct mount *one = &m->mounts->mount[m->next];
-    const struct spawn_mount mount = {v->number, one->read_only, one->at};
+    const struct spawn_mount mount = {.disk = v != NULL ? v->number : 0,
+                                      .host = v == NULL ? one->volume : NULL,
+                                      .read_only = one->read_only,
+                                      .at = one->at};
     if (failed == NULL && s->state == SANDBOX_DELETING)
         (void)err_set(&e, ERR_CANCELLED, "the sandbox is being deleted");
     else if (failed != NULL)
         e = *failed;
     else if (spawn_mount(m->all->srv->spawn, s->slot, s->generation, &mount, on_mounted, m, &e) ==
              0) {
-        v->pending++;
+        if (v != NULL)
+            v->pending++;
         return;
     }
-    (void)err_wrap(&e, "mount volume %s", one->name);
+    (void)err_wrap(&e, "mount %s%s", one->host ? "" : "volume ", one->name);
     end(m, &e);
 }
 
@@ -112,7 +121,8 @@ forget(struct sandbox *s)
     if (s->mounts != NULL)
         list_remove(&s->mounts_node);
     for (uint32_t i = 0; i < s->mounted; i++) {
-        struct entry *v = entry_by_id(vs, s->mounts->mount[i].volume);
+        const struct mount *one = &s->mounts->mount[i];
+        struct entry *v = one->host ? NULL : entry_by_id(vs, one->volume);
         if (v == NULL)
             continue;
         v->volume.users--;

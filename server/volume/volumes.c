@@ -196,7 +196,7 @@ static bool
 has(const struct mounts *m, uint32_t n, const struct volume *v)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (memcmp(m->mount[i].volume, v->id, sizeof v->id) == 0)
+        if (!m->mount[i].host && memcmp(m->mount[i].volume, v->id, sizeof v->id) == 0)
             return true;
     return false;
 }

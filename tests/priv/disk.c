@@ -80,7 +80,7 @@ mount_in(const struct sandbox *s, uint32_t disk, const char *at, bool read_only)
 {
     struct err e;
     struct wait w = {.called = 0};
-    const struct spawn_mount m = {disk, read_only, at};
+    const struct spawn_mount m = {.disk = disk, .read_only = read_only, .at = at};
     assert_int_equal(spawn_mount(srv.spawn, s->slot, s->generation, &m, on_done, &w, &e), 0);
     return reply_of(&w);
 }

@@ -20,7 +20,7 @@ import type {
   RunBatchResponse,
   RunBatchResponse_Finished as Finished,
 } from "./gen/stockade/v1/process_service_pb.js";
-import { commandOf, defaultClient, limitsOf, wholeStdin } from "./jobs.js";
+import { commandOf, defaultClient, limitsOf, mountsOf, wholeStdin } from "./jobs.js";
 import type { Limits } from "./limits.js";
 import { networkOf } from "./network.js";
 import type { Network, NetworkPolicy } from "./network.js";
@@ -85,6 +85,8 @@ export interface BatchOptions {
   /** Time for all of them: jobs that have not ended by then are cancelled, and after their results the iteration
    * rejects with DeadlineExceededError if jobs are left. Default: none. */
   deadline?: Duration;
+  /** Volumes to mount in each sandbox, as in `RunOptions`. */
+  volumes?: Readonly<Record<string, string>>;
   /** Name of the batch, unique among those of the caller. Default: a random one. */
   key?: string;
   /** The client to use. Default: `defaultClient()`. */
@@ -101,6 +103,7 @@ const OPTIONS = {
   parallel: true,
   window: true,
   deadline: true,
+  volumes: true,
   key: true,
   client: true,
 } as const;
@@ -229,6 +232,7 @@ export class Batch implements AsyncIterableIterator<BatchResult, undefined> {
           ...networkOf(options.network),
           reset: resetOf(options.reset),
           parallel: options.parallel ?? 0,
+          volumes: mountsOf(options.volumes),
           window: options.window ?? 0,
           deadlineMs: lifetimeMs(options.deadline),
         };

@@ -6,7 +6,7 @@ import { NotFoundError, ProtocolError } from "./errors.js";
 import { CodeService, CodeState, CodeStatus } from "./gen/stockade/v1/code_service_pb.js";
 import type { CodeContext, CodeEnd, RunCodeRequestSchema, RunCodeResponse } from "./gen/stockade/v1/code_service_pb.js";
 import { Stream } from "./gen/stockade/v1/process_service_pb.js";
-import { controlOf, controlOnly, defaultClient, OPTIONS } from "./jobs.js";
+import { controlOf, controlOnly, defaultClient, mountsOf, OPTIONS } from "./jobs.js";
 import type { CallControl, FreshSandbox } from "./jobs.js";
 import { limitsMessage } from "./limits.js";
 import type { Limits } from "./limits.js";
@@ -49,7 +49,7 @@ export interface SandboxCellOptions extends CellOptions {
 }
 
 /** Options of `runCode`. */
-export interface FreshCellOptions extends CellOptions, Pick<FreshSandbox, "template" | "network" | "client"> {
+export interface FreshCellOptions extends CellOptions, Pick<FreshSandbox, "template" | "network" | "volumes" | "client"> {
   /** Language of the cell. */
   language?: Language;
   /** Limits of the sandbox, without `timeout` and `output`. */
@@ -226,7 +226,7 @@ const CELL = {
 export const CODE_OPTIONS = {
   cell: CELL,
   inSandbox: { ...CELL, language: true, context: true },
-  fresh: { ...CELL, language: true, template: true, network: true, client: true, limits: true, env: true },
+  fresh: { ...CELL, language: true, template: true, network: true, volumes: true, client: true, limits: true, env: true },
   context: { ...OPTIONS.control, language: true, cwd: true, env: true },
 } as const;
 
@@ -423,6 +423,7 @@ export async function runCode(code: string, options: FreshCellOptions = {}): Pro
     ...(options.limits === undefined ? {} : { limits: limitsMessage(options.limits) }),
     ...networkOf(options.network),
     env: variablesOf(options.env),
+    volumes: mountsOf(options.volumes),
   };
   return execute(options.client ?? defaultClient(), request, options);
 }

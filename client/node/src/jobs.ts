@@ -88,7 +88,10 @@ export interface FreshSandbox {
   metadata?: Readonly<Record<string, string>>;
   /** Name of the sandbox, unique among the caller's sandboxes. */
   name?: string;
-  /** Volumes to mount, from paths to names: `{ "/data": "mine", "/models": "models:ro" }`. */
+  /**
+   * Volumes to mount, from paths to names: `{ "/data": "mine", "/models": "models:ro" }`. Instead of a name: the path of a
+   * folder of the broker's host that the template lists.
+   */
   volumes?: Readonly<Record<string, string>>;
   /** The client to use. Default: `defaultClient()`, for STOCKADE_ADDRESS and STOCKADE_TOKEN. */
   client?: Client;

@@ -104,6 +104,7 @@ def run_batch_request(
     parallel: int,
     window: int,
     deadline: Optional[Seconds],
+    volumes: Optional[Mapping[str, str]],
 ) -> process_service_pb2.RunBatchRequest:
     """Return the request for a new batch."""
     if reset not in RESETS:
@@ -117,6 +118,7 @@ def run_batch_request(
         parallel=parallel,
         window=window,
         deadline_ms=lifetime_ms(deadline),
+        volumes=requests.mounts(volumes),
     )
 
 

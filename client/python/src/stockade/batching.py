@@ -11,6 +11,8 @@ from stockade.client import chosen
 from stockade.scoped import Scoped
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from typing_extensions import Self
 
     from stockade.client import Client
@@ -53,6 +55,7 @@ def batch(
     parallel: int = 0,
     window: int = 0,
     deadline: Optional[Seconds] = None,
+    volumes: Optional[Mapping[str, str]] = None,
     key: Optional[str] = None,
     client: Optional[Client] = None,
 ) -> Batch:
@@ -71,6 +74,7 @@ def batch(
     ``window``    jobs that the broker may have ahead of this program; 0: 256
     ``deadline``  time for all of them: jobs that have not ended by then are cancelled, and after
                   their results the iteration raises ``DeadlineExceeded`` if jobs are left
+    ``volumes``   volumes to mount in each sandbox, as in ``run``
     ``key``       name of the batch; None: a random one
 
     A job that fails is a result, not an exception. No job is executed twice, also when the
@@ -90,5 +94,6 @@ def batch(
         parallel=parallel,
         window=window,
         deadline=deadline,
+        volumes=volumes,
     )
     return Batch(chosen(client), jobs, request)

@@ -332,6 +332,7 @@ def fresh_request(
     limits: Optional[Limits],
     network: Union[Network, str, None],
     env: Optional[Mapping[str, str]],
+    volumes: Optional[Mapping[str, str]],
 ) -> code_service_pb2.RunCodeRequest:
     """Make the request for a cell in a fresh sandbox."""
     return code_service_pb2.RunCodeRequest(
@@ -342,6 +343,7 @@ def fresh_request(
         limits=requests.limits_message(limits),
         network=requests.network_policy(network),
         env=environment(env),
+        volumes=requests.mounts(volumes),
     )
 
 

@@ -79,6 +79,7 @@ def run_code(
     limits: Optional[Limits] = None,
     network: Union[Network, str, None] = None,
     env: Optional[Mapping[str, str]] = None,
+    volumes: Optional[Mapping[str, str]] = None,
     on_stdout: Optional[TextCallback] = None,
     on_stderr: Optional[TextCallback] = None,
     on_result: Optional[Callable[[CodeResult], object]] = None,
@@ -93,6 +94,7 @@ def run_code(
     ``limits``     limits of the sandbox, without ``timeout`` and ``output``
     ``network``    a ``Network``, or ``"none"`` or ``"open"``; None: the template's
     ``env``        variables to add to the template's environment
+    ``volumes``    volumes to mount, as in ``run``
     ``on_stdout``  called with text as it is written; ``on_stderr``, ``on_result`` likewise
     ``simulate``   True or a mapping: nothing leaves the sandbox, as in ``run``
                    (``Execution.simulation``)
@@ -111,6 +113,7 @@ def run_code(
         limits=limits,
         network=network,
         env=env,
+        volumes=volumes,
     )
     set_simulate(request, simulate)
     collector = Collector(on_stdout, on_stderr, on_result)

@@ -96,7 +96,7 @@ class SandboxInfo:
     expires: datetime.datetime
     #: Number of jobs that run in it.
     processes: int
-    #: What is mounted in it: paths, and names of volumes (``name:ro``: read-only).
+    #: What is mounted in it: paths, and names of volumes or host folders (``:ro``: read-only).
     volumes: Mapping[str, str]
     #: It falls asleep when nobody used it for so many seconds; 0: not by itself.
     sleep_after: float
@@ -354,7 +354,7 @@ def texts(what: str, values: Optional[Mapping[str, str]]) -> dict[str, str]:
 
 
 def mounts(volumes: Optional[Mapping[str, str]]) -> list[sandbox_service_pb2.VolumeMount]:
-    """Return the volumes to mount, from paths to names; ``name:ro`` mounts one read-only."""
+    """Return what to mount, from paths to names or host folders; ``name:ro`` is read-only."""
     found = []
     for path, volume in texts("volumes", volumes).items():
         name, _, mode = volume.partition(":")

@@ -10,6 +10,8 @@ from stockade.batches import BatchResult, BatchSource, Jobs, run_batch_request
 from stockade.scoped import AsyncScoped
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from typing_extensions import Self
 
     from stockade.aio.client import Client
@@ -49,6 +51,7 @@ def batch(
     parallel: int = 0,
     window: int = 0,
     deadline: Optional[Seconds] = None,
+    volumes: Optional[Mapping[str, str]] = None,
     key: Optional[str] = None,
     client: Optional[Client] = None,
 ) -> Batch:
@@ -66,5 +69,6 @@ def batch(
         parallel=parallel,
         window=window,
         deadline=deadline,
+        volumes=volumes,
     )
     return Batch(chosen(client), jobs, request)
