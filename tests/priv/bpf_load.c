@@ -258,8 +258,8 @@ map_id(int fd)
     return map.id;
 }
 
-// Every start of the broker waits for the verifier: half a second per 250,000 instructions that it follows. A loop whose
-// rounds it tells apart, or a function that it checks for each of its callers, is quickly ten times as many.
+// Every start of the broker waits for the verifier: half a second per 250,000 instructions that it follows. A loop that it
+// follows round by round, or a function that it checks for each caller, takes ten times as many.
 static void
 the_verifier_follows_few_instructions(void **state)
 {
