@@ -40,6 +40,8 @@ const struct method methods[] = {
     {"/stockade.v1.TemplateService/Get", true, false},
     {"/stockade.v1.TemplateService/List", true, false},
     {"/stockade.v1.TemplateService/Delete", true, false},
+    {"/stockade.v1.TemplateService/Push", true, false},
+    {"/stockade.v1.TemplateService/Load", false, false},
     {"/stockade.v1.TransactionService/Begin", false, false},
     {"/stockade.v1.TransactionService/Get", true, false},
     {"/stockade.v1.TransactionService/List", true, false},

@@ -34,6 +34,8 @@ struct stockade_sandbox_template {
     uint64_t steps_omitted;
     const char *digest, *principal;
     bool unreadable; // its data key was forgotten; it can be deleted
+    // from an archive, whose word made_on, principal, network and steps are; "": it was made here
+    const char *loaded_by;
 };
 
 struct stockade_sandbox_templates {

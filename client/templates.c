@@ -70,6 +70,7 @@ one_from(void *to, struct arena *a, const ProtobufCMessage *message)
         .principal = m->principal,
         .steps_omitted = m->steps_omitted,
         .unreadable = m->unreadable,
+        .loaded_by = m->loaded_by,
     };
     return LIST_FROM(t->env, t->env_n, a, m->env, m->n_env, variable_from) &&
            LIST_FROM(t->steps, t->steps_n, a, m->steps, m->n_steps, step_from);

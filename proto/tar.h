@@ -59,7 +59,7 @@ int tar_pack(int folder, const char *name, const char *as, const struct tar_boun
 int tar_unpack(int folder, bool links_inside, const struct tar_bounds *bounds,
                const struct tar_source *source, struct tar_counts *counts, struct err *e);
 
-// One header, for tests: what it says, or why it is refused.
+// One header: what it says, or why it is refused.
 enum tar_kind {
     TAR_FILE,
     TAR_FOLDER,
@@ -80,6 +80,30 @@ struct tar_header {
     char link[TAR_NAME_MAX];
 };
 int tar_header_read(const uint8_t block[TAR_BLOCK], struct tar_header *out, struct err *e);
+// The header of a file with a name of at most 99 bytes. After the file come zeros up to the next block, after the last one two blocks of them.
+void tar_header_write(uint8_t block[TAR_BLOCK], const char *name, uint64_t size);
+
+// An archive of a few regular files that comes in pieces, and is not unpacked: who reads it judges names and sizes. Zeroed before the
+// first use.
+struct tar_feed {
+    uint8_t block[TAR_BLOCK];
+    size_t block_n;
+    uint64_t left, padding; // of the file
+    uint64_t files;
+    unsigned zeros; // blocks of them
+    bool inside;
+};
+// Each returns 0, or a negative errno with *e. `data` is called for pieces of the file that has begun; an empty one has none.
+struct tar_feed_events {
+    int (*begin)(void *cookie, const char *name, uint64_t size, struct err *e);
+    int (*data)(void *cookie, const uint8_t *bytes, size_t n, struct err *e);
+    int (*end)(void *cookie, struct err *e);
+};
+// INVALID_ARGUMENT (ARCHIVE_REFUSED): not such an archive, or what an event says. After a failure it must not be called again.
+int tar_feed(struct tar_feed *f, const uint8_t *bytes, size_t n,
+             const struct tar_feed_events *events, void *cookie, struct err *e);
+// No more bytes come. DATA_LOSS (ARCHIVE_CUT): the end of the archive is missing.
+int tar_feed_end(const struct tar_feed *f, struct err *e);
 
 // Whether a symbolic link with this target, at this path below a folder, stays in that folder, wherever links in it lead
 // that stay in it, too. ".." is accepted at the beginning of a target only.

@@ -123,6 +123,17 @@ put_header(struct packing *p, char type, const struct stat *st, uint64_t size, c
     return put(p, &b, sizeof b, e);
 }
 
+void
+tar_header_write(uint8_t block[TAR_BLOCK], const char *name, uint64_t size)
+{
+    struct block b;
+    _Static_assert(sizeof b == TAR_BLOCK, "one block");
+    fill(&b, '0', size, 0600, 0);
+    copy_field(b.name, name);
+    put_checksum(&b);
+    memcpy(block, &b, sizeof b);
+}
+
 static int
 count(struct packing *p, uint64_t bytes, struct err *e)
 {

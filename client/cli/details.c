@@ -222,7 +222,8 @@ const char template_details[] =
     "lists the jobs whose files it holds, as the broker saw them, and what they reached.\n\n"
     "Actions: create NAME --from SANDBOX[:SNAPSHOT] prints the name; build FILE makes one from a file of steps "
     "(YAML) and prints its name: a step whose files are kept from an earlier build is not run again; prune deletes such files; ls; "
-    "show NAME; rm NAME. "
+    "show NAME; rm NAME; push NAME [FILE] writes it as a tar archive; load FILE makes a template of one, also on another "
+    "host that has the same template below it. "
     "stockade(1) describes the file.\n\n"
     "Example: stockade template create pandas --from agent; stockade run --template pandas -- python3 x.py";
 

@@ -217,29 +217,14 @@ fs_cat(const struct fs *f)
     return EXIT_OK;
 }
 
-static ssize_t
-read_stdin(void *cookie, void *bytes, size_t n)
-{
-    size_t got = 0;
-    (void)cookie;
-    while (got < n) { // whole pieces also from a pipe
-        ssize_t r = read(STDIN_FILENO, (char *)bytes + got, n - got);
-        if (r < 0 && errno != EINTR)
-            return -errno;
-        if (r == 0)
-            break;
-        got += r > 0 ? (size_t)r : 0;
-    }
-    return (ssize_t)got;
-}
-
 static int
 fs_write(const struct fs *f)
 {
     Stockade__V1__FileServiceOpenWriteRequest m =
         STOCKADE__V1__FILE_SERVICE_OPEN_WRITE_REQUEST__INIT;
     Stockade__V1__WriteOptions how = STOCKADE__V1__WRITE_OPTIONS__INIT;
-    struct remote_source source = {.read = read_stdin};
+    int fd = STDIN_FILENO;
+    struct remote_source source = {.read = remote_read_fd, .cookie = &fd};
     ProtobufCMessage *answer = NULL;
     struct stockade_error e = {0};
     m.sandbox_id = f->sandbox;

@@ -88,7 +88,9 @@ const struct option_row template_options[] = {
     {"workdir", 'w', OPTION_PATH, AT(workdir), "PATH", "with create: working directory of its jobs",
      NULL},
     {"name", 0, OPTION_TEXT, AT(name), "NAME",
-     "with build: name of the template (default: that of FILE, up to its first dot)", NULL},
+     "with build and load: name of the template (default: that of FILE, up to its first dot; that in the "
+     "archive)",
+     NULL},
     {"no-cache", 0, OPTION_FLAG, AT(no_cache), NULL,
      "with build: run every step, and keep none for other builds", NULL},
     {"quiet", 'q', OPTION_FLAG, AT(quiet), NULL, "with build: show no progress", NULL},

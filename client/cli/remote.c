@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "proto/auto.h"
 #include "proto/wire.h"
@@ -133,6 +134,22 @@ on_archive(void *cookie, const void *bytes, size_t n)
 }
 
 static int
+on_pushed(void *cookie, const void *bytes, size_t n)
+{
+    struct reading *r = cookie;
+    ProtobufCMessage *m = NULL;
+    arena_reset(r->arena);
+    r->rc = unpack(&stockade__v1__template_service_push_response__descriptor, bytes, n, r->arena,
+                   &m, &r->error);
+    if (r->rc < 0)
+        return 1;
+    const ProtobufCBinaryData *data = &((const Stockade__V1__TemplateServicePushResponse *)m)->data;
+    if (data->len > 0)
+        r->stopped = r->sink->data(r->sink->cookie, data->data, data->len) != 0;
+    return r->stopped;
+}
+
+static int
 on_patch(void *cookie, const void *bytes, size_t n)
 {
     struct reading *r = cookie;
@@ -197,6 +214,17 @@ remote_download(struct stockade *s, const Stockade__V1__FileServiceDownloadReque
 }
 
 int
+remote_push(struct stockade *s, const Stockade__V1__TemplateServicePushRequest *request,
+            const struct remote_sink *sink, struct stockade_error *e)
+{
+    struct reading reading = {.sink = sink};
+    struct stockade_request r = STOCKADE_REQUEST_INIT;
+    r.method = "/stockade.v1.TemplateService/Push";
+    r.on_message = on_pushed;
+    return stream(s, &r, &request->base, &reading, e);
+}
+
+int
 remote_patch(struct stockade *s, const Stockade__V1__SnapshotServiceDiffFileRequest *request,
              const struct remote_sink *sink, bool *binary, struct stockade_error *e)
 {
@@ -210,6 +238,22 @@ remote_patch(struct stockade *s, const Stockade__V1__SnapshotServiceDiffFileRequ
 }
 
 // ---- a transfer
+
+ssize_t
+remote_read_fd(void *cookie, void *bytes, size_t n)
+{
+    const int fd = *(const int *)cookie;
+    size_t got = 0;
+    while (got < n) {
+        ssize_t r = read(fd, (char *)bytes + got, n - got);
+        if (r < 0 && errno != EINTR)
+            return -errno;
+        if (r == 0)
+            break;
+        got += r > 0 ? (size_t)r : 0;
+    }
+    return (ssize_t)got;
+}
 
 // All responses of a transfer begin like this.
 struct begun {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of FileService, with messages of the schema, for the commands `fs` and `cp`, and of SnapshotService for `snapshot diff`.
+// Calls of FileService, with messages of the schema, for the commands `fs` and `cp`, of SnapshotService for `snapshot diff`, and of
+// TemplateService for `template push` and `load`.
 #pragma once
 
 #include <stdbool.h>
@@ -11,6 +12,7 @@
 #include "proto/arena.h"
 #include "stockade/v1/file_service.pb-c.h"
 #include "stockade/v1/snapshot_service.pb-c.h"
+#include "stockade/v1/template_service.pb-c.h"
 
 #define REMOTE_METHOD(name) "/stockade.v1.FileService/" name
 
@@ -38,6 +40,10 @@ int remote_read(struct stockade *s, const Stockade__V1__FileServiceReadRequest *
 int remote_download(struct stockade *s, const Stockade__V1__FileServiceDownloadRequest *request,
                     const struct remote_sink *sink, uint64_t *skipped, struct stockade_error *e);
 
+// The same for the archive of a template.
+int remote_push(struct stockade *s, const Stockade__V1__TemplateServicePushRequest *request,
+                const struct remote_sink *sink, struct stockade_error *e);
+
 // The same for the difference of a file as text. *binary: it is no text.
 int remote_patch(struct stockade *s, const Stockade__V1__SnapshotServiceDiffFileRequest *request,
                  const struct remote_sink *sink, bool *binary, struct stockade_error *e);
@@ -49,6 +55,9 @@ struct remote_source {
     void *cookie;
     int failed; // the errno of read(); 0: none
 };
+
+// read() of a descriptor, which the cookie points to: whole pieces also from a pipe.
+ssize_t remote_read_fd(void *cookie, void *bytes, size_t n);
 
 struct remote_transfer {
     const char *method;

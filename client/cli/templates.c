@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// template: kinds of sandboxes, those of the host and those made from work. build, create, ls, show, rm, prune.
+// template: kinds of sandboxes, those of the host and those made from work. build, create, ls, show, rm, prune, push, load.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include "build_key.h"
 #include "commands.h"
 #include "json.h"
+#include "template_archive.h"
 #include "units.h"
 
 enum { CELL_MAX = 512 };
@@ -35,15 +36,16 @@ json_of_template(const struct stockade_sandbox_template *t)
         (void)json_object_set_new(env, t->env[i].name, json_string(t->env[i].value));
     for (size_t i = 0; i < t->steps_n; i++)
         (void)json_array_append_new(steps, json_of_step(&t->steps[i]));
-    return json_pack(
-        "{ss sb ss ss ss ss so sI sI ss ss ss so ss ss ss so sI sb}", "name", t->name, "of_host",
-        (int)t->of_host, "base", t->base, "made_on", t->made_on, "sandbox_id", t->sandbox_id,
-        "snapshot", t->snapshot, "create_time",
-        t->of_host ? json_null() : json_of_time(t->created_ms), "bytes", (json_int_t)t->bytes,
-        "inodes", (json_int_t)t->inodes, "user", t->user_root ? "root" : "agent", "root",
-        t->root_writable ? "writable" : "read-only", "workdir", t->workdir, "env", env, "network",
-        t->network, "digest", t->digest, "principal", t->principal, "steps", steps, "steps_omitted",
-        (json_int_t)t->steps_omitted, "unreadable", (int)t->unreadable);
+    return json_pack("{ss sb ss ss ss ss so sI sI ss ss ss so ss ss ss ss so sI sb}", "name",
+                     t->name, "of_host", (int)t->of_host, "base", t->base, "made_on", t->made_on,
+                     "sandbox_id", t->sandbox_id, "snapshot", t->snapshot, "create_time",
+                     t->of_host ? json_null() : json_of_time(t->created_ms), "bytes",
+                     (json_int_t)t->bytes, "inodes", (json_int_t)t->inodes, "user",
+                     t->user_root ? "root" : "agent", "root",
+                     t->root_writable ? "writable" : "read-only", "workdir", t->workdir, "env", env,
+                     "network", t->network, "digest", t->digest, "principal", t->principal,
+                     "loaded_by", t->loaded_by, "steps", steps, "steps_omitted",
+                     (json_int_t)t->steps_omitted, "unreadable", (int)t->unreadable);
 }
 
 static void
@@ -88,6 +90,7 @@ print_template(const struct stockade_sandbox_template *t)
     print_line("base", t->base);
     print_line("made on", t->made_on);
     print_line("made by", t->principal);
+    print_line("loaded by", t->loaded_by);
     print_line("digest", t->digest);
     print_line("sandbox", t->sandbox_id);
     print_line("snapshot", t->snapshot);
@@ -299,8 +302,10 @@ check(const struct command *c, const struct options *o, const struct action *a)
         return cli_usage(c, "create needs --from", "name a sandbox, or SANDBOX:SNAPSHOT");
     if (a->run != create && has_create_option(o))
         return cli_usage(c, "--from, --stop, --env and --workdir need the action create", "");
-    if (a->run != build && (o->name != NULL || o->no_cache || o->quiet))
-        return cli_usage(c, "--name, --no-cache and --quiet need the action build", "");
+    if (a->run != build && (o->no_cache || o->quiet))
+        return cli_usage(c, "--no-cache and --quiet need the action build", "");
+    if (a->run != build && a->run != template_archive_load && o->name != NULL)
+        return cli_usage(c, "--name needs the action build or load", "");
     if (a->run != prune && o->older_ms != 0)
         return cli_usage(c, "--older-than needs the action prune", "");
     return EXIT_OK;
@@ -313,6 +318,8 @@ static const struct action all[] = {
     {"show", 2, 2, "NAME", show},
     {"rm", 2, 2, "NAME", remove_it},
     {"prune", 1, 1, NULL, prune},
+    {"push", 2, 3, "NAME", template_archive_push},
+    {"load", 2, 2, "FILE", template_archive_load},
     {0},
 };
 
@@ -322,7 +329,7 @@ cli_template(const struct command *c, const struct options *o)
     static const struct actions actions = {
         .all = all,
         .hint = "the actions are build FILE, create NAME --from SANDBOX[:SNAPSHOT], ls, show NAME, "
-                "rm NAME and prune",
+                "rm NAME, push NAME [FILE], load FILE and prune",
         .check = check,
     };
     return actions_run(&actions, c, o);

@@ -50,6 +50,8 @@ static const struct action templates[] = {
     {"show", "show one template", THING_TEMPLATE, THING_NONE},
     {"rm", "delete a template", THING_TEMPLATE, THING_NONE},
     {"prune", "delete the kept steps of builds", THING_NONE, THING_NONE},
+    {"push", "write a template to an archive", THING_TEMPLATE, THING_FILE},
+    {"load", "make a template of an archive", THING_FILE, THING_NONE},
     {0},
 };
 static const struct action tokens[] = {

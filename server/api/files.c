@@ -15,6 +15,7 @@
 #include "server/sandbox/sandbox.h"
 #include "convert.h"
 #include "stockade/v1/file_service.pb-c.h"
+#include "template_message.h"
 
 // All requests but those of a transfer begin like this.
 struct of_sandbox {
@@ -358,6 +359,8 @@ send_bytes(struct server *s, struct call *c, const ProtobufCMessage *req)
         STOCKADE__V1__FILE_SERVICE_SEND_RESPONSE__INIT;
     struct err e;
     uint64_t until = 0;
+    if (template_send(s, c, req))
+        return;
     struct files_op *op = files_find(s->files, call_tenant(c), m->transfer_id, &e);
     struct sender *sender = op != NULL ? calloc(1, sizeof *sender) : NULL;
     if (op != NULL && sender == NULL)
@@ -387,6 +390,8 @@ finish(struct server *s, struct call *c, const ProtobufCMessage *req)
     const Stockade__V1__FileServiceFinishResponse answer =
         STOCKADE__V1__FILE_SERVICE_FINISH_RESPONSE__INIT;
     struct err e;
+    if (template_finish(s, c, req))
+        return;
     struct files_op *op = files_find(s->files, call_tenant(c), m->transfer_id, &e);
     if (op == NULL || files_finish(op, m->bytes, &e) < 0)
         call_fail(c, &e);

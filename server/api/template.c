@@ -20,8 +20,7 @@
 #include "server/snapshot/work.h"
 #include "server/store/store.h"
 #include "stockade/v1/template_service.pb-c.h"
-
-enum { STEPS_MAX = 1024 };
+#include "template_message.h"
 
 static Stockade__V1__SandboxTemplate *
 convert_host(struct arena *a, const struct template *t)
@@ -71,6 +70,22 @@ convert_step(struct arena *a, const struct work_step *s, const uint8_t layer[SPA
     return m->digest != NULL && m->end_time != NULL ? m : NULL;
 }
 
+Stockade__V1__TemplateStep **
+template_steps(struct arena *a, const struct made *from, uint32_t layer, size_t *n)
+{
+    const struct work *w = from->work[layer];
+    const uint32_t most = w != NULL ? w->n : 0;
+    Stockade__V1__TemplateStep **all = arena_alloc(a, sizeof(void *) * (most + 1));
+    *n = 0;
+    while (all != NULL && *n < most && *n < TEMPLATE_STEPS_MAX) {
+        Stockade__V1__TemplateStep *one = convert_step(a, &w->step[*n], from->layer[layer]);
+        if (one == NULL)
+            return NULL;
+        all[(*n)++] = one;
+    }
+    return all;
+}
+
 static bool
 add_steps(struct arena *a, const struct made *from, Stockade__V1__SandboxTemplate *m)
 {
@@ -80,7 +95,7 @@ add_steps(struct arena *a, const struct made *from, Stockade__V1__SandboxTemplat
     m->steps = arena_alloc(a, sizeof(void *) * (n + 1));
     for (uint32_t i = 0; m->steps != NULL && i < from->layers_n; i++) {
         const struct work *w = from->work[i];
-        for (uint32_t k = 0; w != NULL && k < w->n && m->n_steps < STEPS_MAX; k++)
+        for (uint32_t k = 0; w != NULL && k < w->n && m->n_steps < TEMPLATE_STEPS_MAX; k++)
             if ((m->steps[m->n_steps++] = convert_step(a, &w->step[k], from->layer[i])) == NULL)
                 return false;
         m->steps_omitted += w != NULL ? w->omitted : 0;
@@ -98,8 +113,8 @@ is_readable(const struct made *m)
     return r == NULL || stored_can_be_read(r);
 }
 
-static Stockade__V1__SandboxTemplate *
-convert_made(struct arena *a, const struct made *from, bool whole)
+Stockade__V1__SandboxTemplate *
+template_message(struct arena *a, const struct made *from, bool whole)
 {
     const struct template *t = made_template(from);
     Stockade__V1__SandboxTemplate *m = wire_make(a, &stockade__v1__sandbox_template__descriptor);
@@ -112,6 +127,7 @@ convert_made(struct arena *a, const struct made *from, bool whole)
     m->digest = from->digest;
     m->unreadable = !is_readable(from);
     m->principal = from->principal;
+    m->loaded_by = from->loaded_by;
     m->made_on = from->made_on;
     m->sandbox_id = from->sandbox;
     m->snapshot = from->snapshot;
@@ -135,7 +151,7 @@ reply(struct call *c, const ProtobufCMessageDescriptor *answer, const struct mad
     answer->message_init((ProtobufCMessage *)&response);
     response.template_ = NULL;
     if (a != NULL && m != NULL)
-        response.template_ = convert_made(a, m, true);
+        response.template_ = template_message(a, m, true);
     else if (a != NULL && t != NULL)
         response.template_ = convert_host(a, t);
     if (response.template_ == NULL)
@@ -268,8 +284,8 @@ list(struct server *s, struct call *c, const ProtobufCMessage *req)
          it = it->next) {
         const struct made *one = list_entry(it, struct made, node);
         if (one->ready && order_of(one) > p.last && strcmp(one->tenant, call_tenant(c)) == 0)
-            more =
-                page_has_room(&p) && page_add(&p, order_of(one), convert_made(p.arena, one, false));
+            more = page_has_room(&p) &&
+                   page_add(&p, order_of(one), template_message(p.arena, one, false));
     }
     response.templates = p.elements;
     response.n_templates = p.n;
@@ -323,5 +339,7 @@ const struct call_method template_methods[] = {
     METHOD("Get", get, get),
     METHOD("List", list, list),
     METHOD("Delete", delete, delete),
+    METHOD("Push", push, template_push),
+    METHOD("Load", load, template_load),
     {0},
 };

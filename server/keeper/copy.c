@@ -522,7 +522,8 @@ copy_layer(const struct copy_sources *from, int place, const struct copy_bounds 
         return links;
     c.links = links;
     for (unsigned part = 0; work_parts[part] != NULL && rc == 0; part++)
-        rc = copy_part(&c, from, place, part, e);
+        if (work_is_part(part))
+            rc = copy_part(&c, from, place, part, e);
     if (rc == 0 && from->of[0].kind == KEEP_SOURCE_DISK)
         rc = copy_shm(&c, &from->of[0], place, e);
     return rc == 0 ? remove_tree(place, "links", e) : rc;

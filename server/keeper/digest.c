@@ -54,6 +54,7 @@ static void
 add(struct state *s, const void *bytes, size_t n)
 {
     (void)crypto_generichash_update(&s->hash, bytes, n);
+    s->out->stream += n;
     if (s->to != NULL && s->failed.code == ERR_OK)
         (void)sealed_add(s->to, bytes, n, &s->failed);
 }
@@ -344,6 +345,8 @@ seal_parts(struct state *s, int place, struct err *e)
 {
     int rc = 0;
     for (unsigned i = 0; work_parts[i] != NULL && rc == 0; i++) {
+        if (!work_is_part(i))
+            continue;
         int auto_close fd = work_open_part(place, work_parts[i], e);
         if (fd == -ENOENT)
             continue;

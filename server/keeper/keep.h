@@ -5,7 +5,7 @@
 // a sandbox there, checks one, or removes some. The spawner starts it (SPAWN_KEEP, SPAWN_KEEPER), and gives it the layer: the
 // broker names neither a folder nor a file. A layer is hostile data (a job wrote it), but no process can change it any more.
 //
-//   broker --struct keep_order--> keeper        once; SWEEP comes with a descriptor
+//   broker --struct keep_order--> keeper        once; SWEEP, EXPORT and IMPORT come with a descriptor
 //   keeper --struct keep_answer-> broker        once, when it is done and durable
 //   end of file                                 from the broker: give up, and leave nothing behind
 //
@@ -18,6 +18,9 @@
 //     HEX/sealed                 one that is encrypted, instead: HEX is a digest with a key of its tenant
 //     new-PID/                   being written; without meaning after a crash
 //     old-HEX/                   being removed; the same
+//
+// EXPORT and IMPORT carry a layer in an archive of a template (server/store/archive.h): they write and read its stream (digest.c) in a
+// file of the broker's, encrypted with a key that is in memory only. What IMPORT reads is hostile.
 //
 // Files belong to KEEP_ID_BASE plus their id inside a sandbox. A layer gets its name when all of it is on the disk (syncfs(2),
 // rename(2), fsync(2)); which layers are in use is written in the broker's index (server/store).
@@ -63,7 +66,14 @@ enum keep_op {
     KEEP_SWEEP = 4,
     // joins the sources in the new layer. RESOURCE_EXHAUSTED (DISK_FULL): it has no room. SEALED: as of CHECK, too
     KEEP_COPY = 5,
+    // writes `digest` to the file that comes with it; the answer has the digest of the stream
+    KEEP_EXPORT = 6,
+    // makes a layer of the stream at `at` of the file that comes with it, if that has `digest`. INVALID_ARGUMENT (ARCHIVE_REFUSED)
+    KEEP_IMPORT = 7,
 };
+
+// Names streams in archives: their digest has this key, which is no secret.
+#define KEEP_ARCHIVE_NAMES "stockade: a layer in an archive"
 
 // The first argument of a keeper that gets COPY, instead of the state directory.
 #define KEEP_FOR_COPY "copy"
@@ -89,19 +99,27 @@ struct keep_source {
 struct keep_order {
     uint32_t op;
     uint32_t reserved;
-    uint64_t bytes_max;                 // PUT, COPY; more is RESOURCE_EXHAUSTED (KEPT_BYTES)
-    uint8_t digest[SPAWN_DIGEST_BYTES]; // CHECK, REMOVE; COPY of what is SEALED
-    // PUT, CHECK: the layer is sealed with this key; COPY: of the source, if it is SEALED. Without an id: it is not
+    uint64_t bytes_max; // PUT, COPY; more is RESOURCE_EXHAUSTED (KEPT_BYTES)
+    // CHECK, REMOVE, EXPORT; COPY of what is SEALED; IMPORT: of the stream
+    uint8_t digest[SPAWN_DIGEST_BYTES];
+    // PUT, CHECK, EXPORT, IMPORT: the layer is sealed with this key; COPY: of the source, if it is SEALED. Without an id: it is not
     struct sealed_key key;
+    // EXPORT, IMPORT: of the stream in the file
+    struct sealed_key file_key;
+    uint64_t at, file_bytes; // IMPORT
+    uint32_t parts_max;      // IMPORT: the layer has only the first of them
+    // IMPORT: files of all owners may have set-id bits, and not only those of jobs
+    uint32_t set_id;
 };
 
 struct keep_answer {
     uint32_t ok;
     uint32_t known; // PUT: the same layer was there already
-    // PUT, CHECK: as counted by KEEP_BLOCK and KEEP_ENTRY_BYTES; COPY: that the file system takes
+    // PUT, CHECK, EXPORT, IMPORT: as counted by KEEP_BLOCK and KEEP_ENTRY_BYTES; COPY: that the file system takes
     uint64_t bytes;
-    uint64_t entries; // PUT, CHECK; COPY: inodes
+    uint64_t entries; // the same; COPY: inodes
     uint64_t removed; // SWEEP: layers
+    uint64_t stream;  // EXPORT: bytes of the stream
     uint8_t digest[SPAWN_DIGEST_BYTES];
     struct err err;
 };

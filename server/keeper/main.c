@@ -4,7 +4,7 @@
 //   stockade-keeper STATE_DIR UID     UID: the first host id of the source's files; descriptors as in keep.h
 //   stockade-keeper copy UID          a layer in memory
 //
-//   open the folder -> confine -> order -> PUT: copy and digest, or seal; sync, rename | CHECK | REMOVE | SWEEP -> answer
+//   open the folder -> confine -> order -> PUT: copy and digest, or seal; sync, rename | CHECK | REMOVE | SWEEP | EXPORT | IMPORT -> answer
 //   the new layer -> confine -> sources -> order -> COPY -> answer
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +29,7 @@ struct task {
     int folder; // of layers
     uint32_t uid;
     struct keep_order order;
-    int list_fd; // SWEEP; -1: none
+    int list_fd; // SWEEP: digests; EXPORT, IMPORT: the file; -1: none
     bool copies; // COPY and nothing else
     struct copy_sources from;
     uint32_t from_uid;
@@ -44,7 +44,7 @@ name_of(const uint8_t digest[SPAWN_DIGEST_BYTES], char out[KEEP_HEX + 1])
     (void)sodium_bin2hex(out, KEEP_HEX + 1, digest, SPAWN_DIGEST_BYTES);
 }
 
-// ---- PUT
+// ---- PUT, IMPORT
 
 // The name is the last thing that the layer gets. Without it, the next sweep removes it.
 static int
@@ -80,6 +80,31 @@ fill_plain(struct task *t, int place, struct digest *d, struct err *e)
 }
 
 static int
+fill_foreign(struct task *t, int place, struct digest *d, struct err *e)
+{
+    struct digest stream;
+    const struct foreign rules = {t->order.bytes_max, t->order.parts_max, t->order.set_id != 0};
+    const struct unseal u = {.key = &t->order.file_key,
+                             .uid = KEEP_ID_BASE,
+                             .full_subject = "state_dir",
+                             .full_hint = "free some space on the disk of the state directory",
+                             .foreign = &rules};
+    if (t->list_fd < 0 || lseek(t->list_fd, (off_t)t->order.at, SEEK_SET) < 0)
+        return err_set(e, ERR_INVALID_ARGUMENT, "no file with a layer");
+    int rc = carry_in(t->list_fd, t->order.file_bytes, &u, place,
+                      is_sealed(t) ? &t->order.key : NULL, &stream, d, e);
+    const bool other = rc == 0 && memcmp(stream.digest, t->order.digest, sizeof stream.digest) != 0;
+    if (other || (rc < 0 && e->code == ERR_DATA_LOSS)) {
+        rc = other ? err_set(e, ERR_INVALID_ARGUMENT, "its digest is another one") : rc;
+        e->code = ERR_INVALID_ARGUMENT;
+        (void)err_wrap(e, "a layer of the archive is damaged");
+        err_detail(e, "ARCHIVE_REFUSED", NULL, "push the template again");
+        rc = err_errno(e);
+    }
+    return rc < 0 || is_sealed(t) ? rc : digest_layer(place, d, e);
+}
+
+static int
 fill(struct task *t, const char *fresh, struct err *e)
 {
     struct digest d = {0};
@@ -87,8 +112,9 @@ fill(struct task *t, const char *fresh, struct err *e)
     int auto_close place = openat(t->folder, fresh, FOLDER | O_CLOEXEC);
     if (place < 0)
         return err_sys(e, errno, "open the new layer");
-    int rc =
-        is_sealed(t) ? seal_into(place, KEEP_SOURCE_FD, &seal, &d, e) : fill_plain(t, place, &d, e);
+    int rc = t->order.op == KEEP_IMPORT ? fill_foreign(t, place, &d, e)
+             : is_sealed(t)             ? seal_into(place, KEEP_SOURCE_FD, &seal, &d, e)
+                                        : fill_plain(t, place, &d, e);
     if (rc < 0)
         return rc;
     memcpy(t->answer.digest, d.digest, sizeof d.digest);
@@ -160,9 +186,12 @@ unseal(struct task *t, int file, int place, struct err *e)
 {
     char name[KEEP_HEX + 1];
     struct digest d;
-    const struct unseal u = {&t->order.key, place, t->uid, "disk_bytes",
-                             "encrypted files are decrypted into the sandbox's memory: raise the "
-                             "limit"};
+    const struct unseal u = {
+        .key = &t->order.key,
+        .place = place,
+        .uid = t->uid,
+        .full_subject = "disk_bytes",
+        .full_hint = "encrypted files are decrypted into the sandbox's memory: raise the limit"};
     int rc = unseal_from(file, &u, &d, e);
     if (rc == 0)
         return compare(t, &d, e);
@@ -192,23 +221,61 @@ copy(struct task *t, struct err *e)
     return 0;
 }
 
-// ---- CHECK, REMOVE, SWEEP
+// ---- CHECK, EXPORT, REMOVE, SWEEP
+
+// The layer of the order. *file: if it is sealed; otherwise -1. Both are owned by the caller.
+static int
+open_layer(const struct task *t, int *place, int *file, struct err *e)
+{
+    char name[KEEP_HEX + 1];
+    name_of(t->order.digest, name);
+    *file = -1;
+    *place = openat(t->folder, name, FOLDER | O_CLOEXEC);
+    if (*place >= 0 && is_sealed(t))
+        *file = openat(*place, KEEP_SEALED, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (*place >= 0 && (*file >= 0 || !is_sealed(t)))
+        return 0;
+    return errno == ENOENT ? err_set(e, ERR_NOT_FOUND, "layer %.16s is not there", name)
+                           : err_sys(e, errno, "open layer %.16s", name);
+}
+
+static int
+export_it(struct task *t, struct err *e)
+{
+    struct digest layer, stream;
+    int auto_close place = -1;
+    int auto_close file = -1;
+    int rc = t->list_fd < 0 ? err_set(e, ERR_INVALID_ARGUMENT, "no file for the layer")
+                            : open_layer(t, &place, &file, e);
+    if (rc < 0)
+        return rc;
+    const struct carry c = {is_sealed(t) ? -1 : place, file, &t->order.key, &t->order.file_key,
+                            t->order.bytes_max};
+    rc = carry_out(&c, t->list_fd, &layer, &stream, e);
+    if (rc == 0 && is_sealed(t))
+        rc = compare(t, &layer, e);
+    if (rc < 0)
+        return rc;
+    memcpy(t->answer.digest, stream.digest, sizeof stream.digest);
+    t->answer.bytes = stream.bytes;
+    t->answer.entries = stream.entries;
+    t->answer.stream = stream.stream;
+    return 0;
+}
 
 static int
 check(struct task *t, struct err *e)
 {
     struct digest d;
     char name[KEEP_HEX + 1];
-    name_of(t->order.digest, name);
-    int auto_close place = openat(t->folder, name, FOLDER | O_CLOEXEC);
-    int auto_close file = place < 0 || !is_sealed(t)
-                              ? -1
-                              : openat(place, KEEP_SEALED, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (place < 0 || (file < 0 && is_sealed(t)))
-        return errno == ENOENT ? err_set(e, ERR_NOT_FOUND, "layer %.16s is not there", name)
-                               : err_sys(e, errno, "open layer %.16s", name);
+    int auto_close place = -1;
+    int auto_close file = -1;
+    int found = open_layer(t, &place, &file, e);
+    if (found < 0)
+        return found;
     if (file >= 0)
         return unseal(t, file, -1, e);
+    name_of(t->order.digest, name);
     int rc = digest_layer(place, &d, e);
     return rc < 0 ? err_wrap(e, "layer %.16s", name) : compare(t, &d, e);
 }
@@ -294,6 +361,8 @@ static const struct {
     [KEEP_REMOVE] = {drop_one, "remove a layer"},
     [KEEP_SWEEP] = {sweep, "remove layers that nothing needs"},
     [KEEP_COPY] = {copy, "copy files"},
+    [KEEP_EXPORT] = {export_it, "write a layer to an archive"},
+    [KEEP_IMPORT] = {put, "read a layer of an archive"},
 };
 
 static int
@@ -362,6 +431,7 @@ main(int argc, char **argv)
     if (t.answer.ok == 0)
         t.answer.err = e;
     sealed_key_wipe(&t.order.key);
+    sealed_key_wipe(&t.order.file_key);
     // not exit(3): LeakSanitizer would trace it, which the filter forbids
     _exit(send(KEEP_BROKER_FD, &t.answer, sizeof t.answer, MSG_NOSIGNAL) < 0 ? 70 : 0);
 }

@@ -43,6 +43,12 @@ const char *const work_parts[] = {"s", "b", "c", "d", "e", "f", "g", "h", "i",
                                   "j", "k", "l", "m", "n", "o", "p", NULL};
 _Static_assert(KEEP_PARTS_MAX == sizeof work_parts / sizeof work_parts[0], "parts and their end");
 
+bool
+work_is_part(unsigned number)
+{
+    return work_parts[number][0] != 'k';
+}
+
 int
 work_open_part(int place, const char *part, struct err *e)
 {

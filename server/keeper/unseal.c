@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See work.h: unseal_layer(). It reads the stream of digest.c and makes the files that it describes. The stream was written by a keeper
 // and is authenticated; a name in it is nevertheless a single name, numbers are in range, and nothing is made outside of `place`.
+// A foreign one, of an archive, is hostile: foreign.c checks each entry, whether it is made or not.
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "foreign.h"
 #include "work.h"
 
 enum { PIECE = 1 << 20, END = 0xffff };
@@ -21,6 +23,7 @@ static const int FOLDER = O_RDONLY | O_DIRECTORY | O_NOFOLLOW;
 
 struct state {
     crypto_generichash_state hash; // first, for its alignment
+    struct foreigners foreign;
     struct sealed_reader *from;
     const struct unseal *u;
     struct digest *out;
@@ -60,10 +63,16 @@ makes(const struct state *s)
 static int
 take(struct state *s, void *to, size_t n, struct err *e)
 {
+    struct unseal_tee *tee = s->u->tee;
     int rc = sealed_read(s->from, to, n, e);
-    if (rc == 0)
-        (void)crypto_generichash_update(&s->hash, to, n);
-    return rc;
+    if (rc < 0)
+        return rc;
+    s->out->stream += n;
+    (void)crypto_generichash_update(&s->hash, to, n);
+    if (tee == NULL)
+        return 0;
+    (void)crypto_generichash_update(&tee->hash, to, n);
+    return sealed_add(tee->to, to, n, e);
 }
 
 static int
@@ -123,6 +132,9 @@ take_head(struct state *s, uint64_t mode, struct entry *out, struct err *e)
         rc = take_text(s, out->name, (size_t)n, e);
     if (rc < 0)
         return rc;
+    rc = foreign_head(&s->foreign, mode, uid, gid, e);
+    if (rc < 0)
+        return rc;
     out->mode = (mode_t)mode;
     out->uid = work_shift_id((uint32_t)uid, 0, s->u->uid);
     out->gid = work_shift_id((uint32_t)gid, 0, s->u->uid);
@@ -140,7 +152,7 @@ put_xattr(struct state *s, int to, const char *name, size_t n, struct err *e)
 }
 
 static int
-take_xattrs(struct state *s, int to, struct err *e)
+take_xattrs(struct state *s, int to, bool folder, struct err *e)
 {
     char name[XATTR_NAME_MAX + 1];
     for (;;) {
@@ -157,6 +169,8 @@ take_xattrs(struct state *s, int to, struct err *e)
             rc = take(s, s->value, (size_t)n, e);
         if (rc == 0 && !xattrs_is_kept(name))
             rc = wrong(e, "an attribute that is not kept");
+        if (rc == 0)
+            rc = foreign_attribute(&s->foreign, name, s->value, (size_t)n, folder, e);
         if (rc == 0 && makes(s))
             rc = put_xattr(s, to, name, (size_t)n, e);
         if (rc < 0)
@@ -219,6 +233,8 @@ take_blocks(struct state *s, int to, uint64_t size, struct err *e)
             rc = write_run(s, to, run, begin, e);
             run = 0;
         }
+        if (rc == 0)
+            rc = foreign_size(&s->foreign, s->out->bytes, e);
         if (rc < 0 || number == UINT64_MAX)
             return rc;
         if (run == 0)
@@ -243,7 +259,7 @@ take_contents(struct state *s, int folder, const char *name, const struct entry 
                  : -1;
     if (makes(s) && to < 0)
         return failed(s, "create a file", e);
-    int rc = take_xattrs(s, to, e);
+    int rc = take_xattrs(s, to, false, e);
     if (rc == 0)
         rc = take_bounded(s, INT64_MAX, &size, e);
     if (rc == 0 && makes(s) && ftruncate(to, (off_t)size) < 0)
@@ -266,6 +282,9 @@ take_file(struct state *s, int folder, const struct entry *of, struct err *e)
         return take_contents(s, folder, of->name, of, e);
     if (first < s->part_begins)
         return wrong(e, "a hard link to another part");
+    rc = foreign_link(&s->foreign, first, s->out->entries, e);
+    if (rc < 0)
+        return rc;
     (void)snprintf(number, sizeof number, "%" PRIu64, first);
     if (first == s->out->entries)
         rc = take_contents(s, s->links, number, of, e);
@@ -301,6 +320,8 @@ take_special(struct state *s, int folder, const struct entry *of, struct err *e)
     int rc = take_bounded(s, 0, &device, e);
     if (rc == 0 && !S_ISCHR(of->mode) && !S_ISFIFO(of->mode) && !S_ISSOCK(of->mode))
         rc = wrong(e, "a file of another kind");
+    if (rc == 0)
+        rc = foreign_special(&s->foreign, of->mode, e);
     if (rc < 0 || !makes(s))
         return rc;
     return mknodat(folder, of->name, of->mode & S_IFMT, makedev(0, 0)) < 0
@@ -327,13 +348,17 @@ take_folder(struct state *s, int folder, const struct entry *of, unsigned depth,
 }
 
 static int
-take_one(struct state *s, int folder, uint64_t mode, unsigned depth, struct err *e)
+take_one(struct state *s, int folder, uint64_t mode, unsigned depth, char **last, struct err *e)
 {
     struct entry of = {.mode = 0};
     int rc =
         mode > (S_IFMT | 07777) ? wrong(e, "a mode is out of range") : take_head(s, mode, &of, e);
     if (rc == 0 && !is_single(of.name))
         rc = wrong(e, "a name is no single name");
+    if (rc == 0)
+        rc = foreign_name(&s->foreign, last, of.name, e);
+    if (rc == 0)
+        rc = foreign_size(&s->foreign, s->out->bytes, e);
     if (rc == 0)
         rc = work_goes_on(e);
     if (rc < 0)
@@ -349,9 +374,10 @@ static int
 take_inside(struct state *s, int folder, unsigned depth, struct err *e)
 {
     uint64_t mode = 0;
-    int rc = take_xattrs(s, folder, e);
+    char *auto_free last = NULL; // name, of a foreign one
+    int rc = take_xattrs(s, folder, true, e);
     while (rc == 0 && (rc = take_number(s, &mode, e)) == 0 && mode != END)
-        rc = take_one(s, folder, mode, depth, e);
+        rc = take_one(s, folder, mode, depth, &last, e);
     return rc;
 }
 
@@ -388,6 +414,9 @@ take_parts(struct state *s, struct err *e)
     while ((rc = take_number(s, &number, e)) == 0 && number != 0) {
         if (number <= last || number >= KEEP_PARTS_MAX)
             return wrong(e, "a part is in the wrong place");
+        rc = foreign_part(&s->foreign, number, e);
+        if (rc < 0)
+            return rc;
         last = number;
         rc = take_part(s, (unsigned)number - 1, e);
         if (rc < 0)
@@ -395,7 +424,25 @@ take_parts(struct state *s, struct err *e)
     }
     if (rc == 0 && last == 0)
         rc = wrong(e, "it has no parts");
-    return rc == 0 ? sealed_close(s->from, e) : rc;
+    if (rc == 0)
+        rc = sealed_close(s->from, e);
+    return rc == 0 && s->u->tee != NULL ? sealed_end(s->u->tee->to, e) : rc;
+}
+
+static int
+begin_tee(struct unseal_tee *t, struct err *e)
+{
+    const struct sealed_what what = {.kind = SEALED_LAYER};
+    (void)crypto_generichash_init(&t->hash, t->key->names, SEALED_KEY, SPAWN_DIGEST_BYTES);
+    return sealed_begin(t->to, t->key, &what, e);
+}
+
+static void
+end_tee(struct unseal_tee *t, const struct digest *read)
+{
+    t->out = *read;
+    (void)crypto_generichash_final(&t->hash, t->out.digest, SPAWN_DIGEST_BYTES);
+    sodium_memzero(&t->hash, sizeof t->hash);
 }
 
 int
@@ -414,11 +461,17 @@ unseal_layer(struct sealed_reader *from, const struct unseal *u, struct digest *
             return failed(&s, "create a folder", e);
     }
     s.links = links;
+    s.foreign = (struct foreigners){.rules = u->foreign};
     (void)crypto_generichash_init(&s.hash, u->key->names, SEALED_KEY, SPAWN_DIGEST_BYTES);
     int rc = sealed_open(from, u->key, &what, e);
+    if (rc == 0 && u->tee != NULL)
+        rc = begin_tee(u->tee, e);
     if (rc == 0)
         rc = take_parts(&s, e);
+    foreign_end(&s.foreign);
     (void)crypto_generichash_final(&s.hash, out->digest, SPAWN_DIGEST_BYTES);
+    if (u->tee != NULL && rc == 0)
+        end_tee(u->tee, out);
     sodium_memzero(&s.hash, sizeof s.hash);
     sodium_memzero(s.piece, sizeof s.piece);
     return rc == 0 && links >= 0 ? remove_tree(u->place, "links", e) : rc;

@@ -46,6 +46,9 @@ uint32_t work_shift_id(uint32_t id, uint32_t from, uint32_t to);
 
 // The folders of a layer in its place: `s`, and those of a writable root (spawner/tree_layers.h), `b` to `p`. NULL: the end.
 extern const char *const work_parts[];
+// `k` is none: it is the work folder of overlayfs (spawner/tree_parts.c), which stays in a layer that was an upper one. Layers that were
+// kept before are as they are.
+bool work_is_part(unsigned number);
 // -ENOENT, without e: the layer has no such part.
 int work_open_part(int place, const char *part, struct err *e);
 
@@ -74,6 +77,7 @@ int copy_layer(const struct copy_sources *from, int place, const struct copy_bou
 struct digest {
     uint8_t digest[SPAWN_DIGEST_BYTES];
     uint64_t bytes, entries;
+    uint64_t stream; // seal_layer(), unseal_layer(): bytes of the stream
 };
 int digest_layer(int place, struct digest *out, struct err *e);
 
@@ -94,6 +98,23 @@ struct unseal {
     int place;
     uint32_t uid;
     const char *full_subject, *full_hint; // of DISK_FULL
+    const struct foreign *foreign;        // NULL: a keeper of this host wrote it
+    struct unseal_tee *tee;               // NULL: none
+};
+
+// What others wrote must be what a keeper would have written, and no more. RESOURCE_EXHAUSTED (KEPT_BYTES).
+struct foreign {
+    uint64_t bytes_max;
+    uint32_t parts_max;
+    bool set_id; // of files that do not belong to jobs
+};
+
+// The same stream again, with another key.
+struct unseal_tee {
+    const struct sealed_key *key;
+    struct sealed_writer *to;
+    struct digest out;
+    crypto_generichash_state hash;
 };
 int unseal_layer(struct sealed_reader *from, const struct unseal *u, struct digest *out,
                  struct err *e);
@@ -101,6 +122,20 @@ int unseal_layer(struct sealed_reader *from, const struct unseal *u, struct dige
 // The file of a sealed layer in its folder, with seal_layer() and unseal_layer().
 int seal_into(int folder, int place, const struct seal *seal, struct digest *out, struct err *e);
 int unseal_from(int file, const struct unseal *u, struct digest *out, struct err *e);
+
+// The stream of a layer in `place`, or of a sealed one (`place` -1, and its file and key), to the end of the file `to`.
+struct carry {
+    int place, sealed;
+    const struct sealed_key *key, *to_key;
+    uint64_t bytes_max;
+};
+int carry_out(const struct carry *c, int to, struct digest *layer, struct digest *stream,
+              struct err *e);
+// `bytes` of a file as the stream of a layer: makes it in `place`, or, with a key, encrypts it there. *stream: as it was read; *layer:
+// of a sealed one.
+int carry_in(int file, uint64_t bytes, const struct unseal *u, int place,
+             const struct sealed_key *key, struct digest *stream, struct digest *layer,
+             struct err *e);
 
 // What is not kept. Each writes e.
 int work_too_large(uint64_t bytes_max, struct err *e);

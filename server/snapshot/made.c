@@ -15,17 +15,19 @@
 #include "proto/wire.h"
 #include "server/base/log.h"
 #include "server/base/server.h"
+#include "server/keeper/keep.h"
 #include "server/policy/network.h"
 #include "server/rpc/tenants.h"
 #include "server/sandbox/sandbox.h"
 #include "server/sandbox/template.h"
 #include "snapshots_private.h"
 
-enum { ENV_BYTES_MAX = 40 * 1024 };
+_Static_assert(TEMPLATE_PATHS_MAX + 2 <= 'k' - 'a', "no part of a layer is `k` (keeper/work.h)");
 
 struct made_all {
     struct server *srv;
     struct list list;
+    struct list archives; // on their way
 };
 
 struct made_op {
@@ -33,6 +35,7 @@ struct made_op {
     struct made *m;
     struct snapshot_op *sealing; // NULL: it has ended
     struct kept_op *keeping;     // NULL: it has not begun
+    struct store_op *storing;    // of a spool; NULL: it has not begun
     made_done *done;             // NULL: nobody waits
     void *cookie;
 };
@@ -65,6 +68,7 @@ made_all_new(struct server *s)
         return NULL;
     all->srv = s;
     list_init(&all->list);
+    list_init(&all->archives);
     return all;
 }
 
@@ -80,6 +84,53 @@ struct list *
 made_list(struct made_all *all)
 {
     return &all->list;
+}
+
+// ---- archives on their way
+
+int
+archive_begin(struct made_all *all, const char *tenant, struct archive *c, struct err *e)
+{
+    uint32_t n = 0, own = 0;
+    uint8_t unused[ID_BYTES];
+    list_each(it, &all->archives)
+    {
+        n++;
+        own += strcmp(list_entry(it, struct archive, node)->tenant, tenant) == 0;
+    }
+    if (own >= ARCHIVES_OF_TENANT || n >= ARCHIVES_MAX) {
+        int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%u archives of templates are on their way%s",
+                        own >= ARCHIVES_OF_TENANT ? own : n,
+                        own >= ARCHIVES_OF_TENANT ? ", the maximum for one caller" : "");
+        err_detail(e, "TRANSFERS", tenant, "try again when one of them is complete");
+        return r;
+    }
+    (void)snprintf(c->tenant, sizeof c->tenant, "%s", tenant);
+    id_make(sandboxes_settings(all->srv->sandboxes)->node, unused, c->id);
+    list_append(&all->archives, &c->node);
+    return 0;
+}
+
+struct archive *
+archive_find(struct made_all *all, const char *tenant, const char *id)
+{
+    list_each(it, &all->archives)
+    {
+        struct archive *c = list_entry(it, struct archive, node);
+        if (c->loads && strcmp(c->id, id) == 0 && strcmp(c->tenant, tenant) == 0)
+            return c;
+    }
+    return NULL;
+}
+
+int
+made_export(const struct made *m, struct spool *to, store_done *done, void *cookie,
+            struct store_exporting **out, struct err *e)
+{
+    struct store *store = m->all->srv->store;
+    struct stored *r = store_find(store, m->tenant, STORE_TEMPLATE, m->record);
+    return r == NULL ? err_set(e, ERR_NOT_FOUND, "there is no template %s", m->image.name)
+                     : store_export(store, r, to, done, cookie, out, e);
 }
 
 static struct made *
@@ -194,6 +245,7 @@ read_record(struct made *m, const struct stored *r, struct err *e)
     (void)snprintf(m->snapshot, sizeof m->snapshot, "%s", w->snapshot);
     (void)snprintf(m->network, sizeof m->network, "%s", w->network);
     (void)snprintf(m->principal, sizeof m->principal, "%s", w->principal);
+    (void)snprintf(m->loaded_by, sizeof m->loaded_by, "%s", w->loaded_by);
     (void)snprintf(m->image.workdir, sizeof m->image.workdir, "%s", w->workdir);
     for (uint32_t i = 0; i < r->layers_n; i++) {
         memcpy(m->layer[i], r->layer[i]->digest, sizeof m->layer[i]);
@@ -248,8 +300,8 @@ end(struct made_op *op, const struct err *failed)
         forget(m);
         op->done(op->cookie, NULL, &e);
     } else {
-        log_event(LOG_INFO, "template-made", "%s of %s, from sandbox %s", m->image.name, m->tenant,
-                  m->sandbox);
+        log_event(LOG_INFO, "template-made", "%s of %s, from %s%s", m->image.name, m->tenant,
+                  m->loaded_by[0] != '\0' ? "an archive" : "sandbox ", m->sandbox);
         op->done(op->cookie, m, NULL);
     }
     free(op);
@@ -305,7 +357,7 @@ add_env(Stockade__Work__Work *w, struct arena *a, const struct image *on, const 
         good = add_variable(w, a, &own->env[i]);
     for (size_t i = 0; i < w->n_env; i++)
         bytes += strlen(w->env[i]->name) + strlen(w->env[i]->value);
-    return good && bytes <= ENV_BYTES_MAX;
+    return good && bytes <= MADE_ENV_BYTES;
 }
 
 // How it came about, as bytes for its record. NULL: *e.
@@ -327,7 +379,7 @@ describe(const struct made *m, const struct sandbox *from, uint32_t layer, size_
     if (!add_env(w, a, on, &m->image)) {
         (void)err_set(e, ERR_RESOURCE_EXHAUSTED,
                       "its environment has more than %d variables or %d KiB", TEMPLATE_ENV_MAX,
-                      ENV_BYTES_MAX / 1024);
+                      MADE_ENV_BYTES / 1024);
         err_detail(e, "TEMPLATE_ENV", "env", "set fewer variables, or shorter ones");
         return NULL;
     }
@@ -337,13 +389,13 @@ describe(const struct made *m, const struct sandbox *from, uint32_t layer, size_
     return bytes;
 }
 
-static int
-check(const struct made_all *all, const struct sandbox *from, const char *name, struct err *e)
+int
+made_may_add(const struct made_all *all, const char *tenant, const char *name, struct err *e)
 {
     uint32_t n = 0;
     for (struct list *it = all->list.next; it != &all->list; it = it->next)
-        n += strcmp(list_entry(it, struct made, node)->tenant, from->tenant->name) == 0;
-    if (find_named(all, from->tenant->name, name) != NULL) {
+        n += strcmp(list_entry(it, struct made, node)->tenant, tenant) == 0;
+    if (find_named(all, tenant, name) != NULL) {
         int r = err_set(e, ERR_ALREADY_EXISTS, "a template with the name %s already exists", name);
         err_detail(e, "NAME_TAKEN", "name", "delete it first, or choose another name");
         return r;
@@ -352,7 +404,7 @@ check(const struct made_all *all, const struct sandbox *from, const char *name, 
         return 0;
     int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "there are %d templates, the maximum for one caller",
                     MADE_OF_TENANT);
-    err_detail(e, "TEMPLATES", from->tenant->name, "delete some of them");
+    err_detail(e, "TEMPLATES", tenant, "delete some of them");
     err_rule(e, "templates", "as many as there are");
     return r;
 }
@@ -410,7 +462,7 @@ made_create(struct made_all *all, struct sandbox *from, const struct made_spec *
     if (r == 0)
         r = store_available(all->srv->store, e);
     if (r == 0)
-        r = check(all, from, spec->name, e);
+        r = made_may_add(all, from->tenant->name, spec->name, e);
     if (r == 0 && spec->snapshot[0] != '\0' &&
         (p = snapshots_find(from, spec->snapshot, e)) == NULL)
         r = err_errno(e);
@@ -432,6 +484,43 @@ made_create(struct made_all *all, struct sandbox *from, const struct made_spec *
         free(op);
     }
     return r;
+}
+
+int
+made_take(struct made_all *all, const struct made_foreign *f, made_done *done, void *cookie,
+          struct made_op **out, struct err *e)
+{
+    struct store *store = all->srv->store;
+    const struct store_want want = {.kind = STORE_TEMPLATE,
+                                    .tenant = f->tenant,
+                                    .id = "",
+                                    .name = f->name,
+                                    .about = f->about,
+                                    .about_n = f->about_n,
+                                    .from_spool = f->from,
+                                    .template = f->on->name,
+                                    .parts_max = f->on->root_writable ? KEEP_PARTS_MAX : 1,
+                                    .set_id = f->on->user_root};
+    int r = made_may_add(all, f->tenant, f->name, e);
+    if (r < 0)
+        return r;
+    struct made_op *op = calloc(1, sizeof *op);
+    struct made *m = op == NULL ? NULL : made_new(all, f->tenant, f->name);
+    if (m == NULL) {
+        free(op);
+        return err_sys(e, ENOMEM, "load a template");
+    }
+    *op = (struct made_op){.all = all, .m = m, .done = done, .cookie = cookie};
+    r = store_available(store, e);
+    if (r == 0)
+        r = store_keep(store, NULL, &want, on_kept, op, &op->storing, e);
+    if (r < 0) {
+        forget(m);
+        free(op);
+        return r;
+    }
+    *out = op;
+    return 0;
 }
 
 // ---- the end of one
@@ -481,6 +570,8 @@ made_unwait(struct made_op *op)
         snapshot_unwait(op->sealing);
     else if (op->keeping != NULL)
         kept_unwait(op->keeping);
+    else if (op->storing != NULL)
+        store_unwait(op->storing);
     else
         return;
     forget(op->m);

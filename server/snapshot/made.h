@@ -24,10 +24,11 @@ struct made_all;
 struct made_op;
 struct sandbox;
 struct server;
+struct spool;
 struct template;
 struct work;
 
-enum { MADE_OF_TENANT = 64, MADE_NETWORK = 64 };
+enum { MADE_OF_TENANT = 64, MADE_NETWORK = 64, MADE_ENV_BYTES = 40 * 1024 };
 
 // Read-only for others.
 struct made {
@@ -35,7 +36,7 @@ struct made {
     struct list node;   // of all, oldest first
     struct made_all *all;
     uint64_t order;
-    char tenant[32], principal[32];
+    char tenant[32], principal[32], loaded_by[32]; // "": it was made here
     char host_template[64];
     char made_on[65], sandbox[ID_TEXT_MAX + 1], snapshot[SNAPSHOT_NAME], network[MADE_NETWORK];
     int64_t created_ms; // CLOCK_REALTIME
@@ -68,6 +69,36 @@ void made_all_free(struct made_all *all);
 typedef void made_done(void *cookie, const struct made *m, const struct err *e);
 int made_create(struct made_all *all, struct sandbox *from, const struct made_spec *spec,
                 made_done *done, void *cookie, struct made_op **out, struct err *e);
+
+// Starts to make one of the streams of a spool, which is borrowed until done. `about`: its description, which says who loaded it. Failures as
+// of made_create() and store_keep().
+struct made_foreign {
+    const char *tenant, *name;
+    const struct template *on;
+    const uint8_t *about;
+    size_t about_n;
+    struct spool *from;
+};
+int made_take(struct made_all *all, const struct made_foreign *f, made_done *done, void *cookie,
+              struct made_op **out, struct err *e);
+// Whether the tenant may have one more, of this name. ALREADY_EXISTS, RESOURCE_EXHAUSTED (TEMPLATES).
+int made_may_add(const struct made_all *all, const char *tenant, const char *name, struct err *e);
+
+// Starts to write its layers to an empty spool (store_export()).
+int made_export(const struct made *m, struct spool *to, store_done *done, void *cookie,
+                struct store_exporting **out, struct err *e);
+
+// An archive on its way: bounded, because each takes room on the disk. list_remove() the node at its end.
+enum { ARCHIVES_OF_TENANT = 1, ARCHIVES_MAX = 8 };
+struct archive {
+    struct list node;
+    bool loads; // set by who begins it: archive_find() finds it
+    char tenant[32];
+    char id[ID_TEXT_MAX + 1];
+};
+// RESOURCE_EXHAUSTED (TRANSFERS).
+int archive_begin(struct made_all *all, const char *tenant, struct archive *c, struct err *e);
+struct archive *archive_find(struct made_all *all, const char *tenant, const char *id);
 
 // Starts to delete one, which is not found from now on. done's m is NULL; made_unwait() only forgets who waits.
 int made_delete(struct made *m, made_done *done, void *cookie, struct made_op **out, struct err *e);

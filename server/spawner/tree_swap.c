@@ -503,8 +503,9 @@ plan_inherit(struct work *w, struct err *e)
         return tree_inherited_plan(&w->inherited, s, &w->top, e);
     int r = err_set(e, ERR_FAILED_PRECONDITION,
                     "this kernel cannot share files in memory between sandboxes");
-    err_detail(e, "FORKS_UNSUPPORTED", "forks",
-               "forks need Linux 6.3; 'stockade info' shows what this kernel said");
+    err_detail(
+        e, "FORKS_UNSUPPORTED", "forks",
+        "before Linux 6.3 files in memory are copied instead; 'stockade info' shows what this kernel said");
     return r;
 }
 

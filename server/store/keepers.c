@@ -59,6 +59,7 @@ end(struct work *w, const struct keep_answer *a)
     w->done(w->cookie, a);
     if (w->what.list_fd >= 0)
         (void)close(w->what.list_fd);
+    sealed_key_wipe(&w->what.order.file_key);
     free(w);
     next(k);
 }
@@ -121,9 +122,10 @@ try_later(struct work *w, const struct err *e)
 static void
 put_back(struct keepers *k, struct work *w)
 {
-    if (w->what.list_fd >= 0) // what stays may be more then
+    if (w->what.list != NULL && w->what.list_fd >= 0) { // what stays may be more then
         (void)close(w->what.list_fd);
-    w->what.list_fd = -1;
+        w->what.list_fd = -1;
+    }
     list_remove(&w->node);
     list_append(k->queue.next, &w->node); // before the first
     k->queued++;
@@ -142,6 +144,7 @@ give_order(struct work *w, struct err *e)
         return rc;
     rc = w->fd < 0 ? -EMFILE : fdpass_send(w->fd, &m, MSG_DONTWAIT);
     sealed_key_wipe(&order.key);
+    sealed_key_wipe(&order.file_key);
     return rc < 0 ? err_sys(e, -rc, "give the keeper its order") : 0;
 }
 

@@ -53,14 +53,14 @@ void keepers_stop(struct keepers *k);
 bool keepers_are_quiet(const struct keepers *k);
 void keepers_free(struct keepers *k);
 
-// slot, generation and layer: PUT only. list_fd: -1.
+// slot, generation and layer: PUT only. list_fd: -1; EXPORT, IMPORT: the file, *taken* with the work unless this fails.
 struct keepers_work {
     struct keep_order order;
     uint32_t slot, generation, layer;
     int list_fd;
     // REMOVE: called when its turn has come. True: the layer was written again meanwhile, and stays.
     bool (*is_needed)(void *cookie, const uint8_t digest[SPAWN_DIGEST_BYTES]);
-    // PUT, CHECK: of the data key, which the order gets as it is sent; zeros: none
+    // PUT, CHECK, EXPORT, IMPORT: of the data key, which the order gets as it is sent; zeros: none
     uint8_t key_id[SEALED_KEY_ID];
     // SWEEP: the same. Returns a descriptor with the digests of what stays, *owned*; negative: *e.
     int (*list)(void *cookie, struct err *e);
@@ -83,6 +83,13 @@ struct store {
     uint32_t sweeps_failed; // one after the other
     bool unreadable;        // a record could not be read: no layer is removed
 };
+
+// ---- room.c
+
+// Whether the record counts to the quota of the tenant: also one that is being written.
+bool store_counts_to(const struct stored *r, const struct tenant *t);
+// KEPT_BYTES.
+int store_refuse_bytes(struct store *s, const struct tenant *t, uint64_t more, struct err *e);
 
 // Starts to remove what neither a record nor a sandbox needs, such as what a keeper has left that was killed.
 void store_sweep(struct store *s);

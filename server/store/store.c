@@ -7,11 +7,12 @@
 #include "store.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
+#include <unistd.h>
 #include <uv.h>
 
 #include "proto/now.h"
@@ -22,6 +23,7 @@
 #include "server/sandbox/sandbox.h"
 #include "server/vault/vault.h"
 #include "private.h"
+#include "spool.h"
 
 struct store_op {
     struct store *s;
@@ -35,6 +37,9 @@ struct store_op {
     uint32_t part[STORE_LAYERS_MAX]; // numbers; 0: known
     // KEEP: where the layers belong in the record: first those that were known, then the parts
     uint8_t place[STORE_LAYERS_MAX];
+    struct spool *from; // KEEP: not NULL: the layers are its streams
+    uint32_t parts_max;
+    bool set_id;
 };
 _Static_assert(STORE_LAYERS_MAX <= UINT8_MAX, "`place`");
 
@@ -127,45 +132,6 @@ store_let_go(struct store *s, struct stored_layer *l)
     store_layer_free(l);
     if (!s->closing && !s->unreadable && keepers_add(s->keepers, &w, on_removed, s, &e) < 0)
         log_err(LOG_WARNING, "store", &e);
-}
-
-// ---- what a tenant has
-
-static bool
-counts_to(const struct stored *r, const struct tenant *t)
-{
-    return r->tenant == t && (r->pending || !r->dropped);
-}
-
-// Bytes and number of the records of a tenant. Each layer counts once.
-uint64_t
-store_held(struct store *s, const struct tenant *t, uint32_t *records)
-{
-    uint64_t bytes = 0;
-    const uint64_t sum = ++s->sums;
-    *records = 0;
-    list_each(it, &s->records)
-    {
-        const struct stored *r = list_entry(it, struct stored, node);
-        if (!counts_to(r, t))
-            continue;
-        for (uint32_t i = 0; i < r->layers_n; i++) {
-            bytes += r->layer[i]->counted != sum ? r->layer[i]->bytes : 0;
-            r->layer[i]->counted = sum;
-        }
-        ++*records;
-    }
-    return bytes;
-}
-
-static int
-refuse_bytes(struct store *s, const struct tenant *t, uint64_t more, struct err *e)
-{
-    uint32_t records = 0;
-    const uint64_t held = store_held(s, t, &records);
-    return quota_refuse(&(struct quota_refusal){QUOTA_KEPT_BYTES, t->name, held, more,
-                                                tenant_quota(t, QUOTA_KEPT_BYTES)},
-                        e);
 }
 
 // ---- records
@@ -300,7 +266,7 @@ on_put(void *cookie, const struct keep_answer *a)
     op->at++;
     uint32_t records = 0;
     if (store_held(op->s, r->tenant, &records) > tenant_quota(r->tenant, QUOTA_KEPT_BYTES)) {
-        (void)refuse_bytes(op->s, r->tenant, 0, &e);
+        (void)store_refuse_bytes(op->s, r->tenant, 0, &e);
         op_end(op, &e);
         return;
     }
@@ -351,6 +317,29 @@ put_in_order(struct store_op *op)
         r->layer[op->place[i]] = was[i];
 }
 
+// The next stream of the spool.
+static int
+begin_import(struct store_op *op, struct err *e)
+{
+    const struct spool_stream *of = spool_stream(op->from, op->at);
+    struct keepers_work w = {.order = {.op = KEEP_IMPORT,
+                                       .bytes_max = tenant_quota(op->r->tenant, QUOTA_KEPT_BYTES),
+                                       .at = of->at,
+                                       .file_bytes = of->file_bytes,
+                                       .parts_max = op->parts_max,
+                                       .set_id = op->set_id,
+                                       .file_key = *spool_key(op->from)},
+                             .list_fd = fcntl(spool_fd(op->from), F_DUPFD_CLOEXEC, 0)};
+    memcpy(w.order.digest, of->digest, sizeof w.order.digest);
+    memcpy(w.key_id, op->r->key_id, sizeof w.key_id);
+    int rc = w.list_fd < 0 ? err_sys(e, errno, "read an archive")
+                           : keepers_add(op->s->keepers, &w, on_put, op, e);
+    if (rc < 0 && w.list_fd >= 0)
+        (void)close(w.list_fd);
+    sealed_key_wipe(&w.order.file_key);
+    return rc;
+}
+
 // The next layer that is not known, or the record.
 static int
 begin_put(struct store_op *op, uint32_t parts_n, struct err *e)
@@ -359,6 +348,8 @@ begin_put(struct store_op *op, uint32_t parts_n, struct err *e)
         put_in_order(op);
     if (op->at == parts_n)
         return store_write(op->s, op->r, op->r->id, on_record_written, op, e);
+    if (op->from != NULL)
+        return begin_import(op, e);
     struct keepers_work w = {
         .order = {.op = KEEP_PUT, .bytes_max = tenant_quota(op->r->tenant, QUOTA_KEPT_BYTES)},
         .slot = op->slot,
@@ -373,8 +364,13 @@ static void
 op_next(struct store_op *op)
 {
     struct err e;
-    uint32_t parts_n = 0;
-    while (!op->checks && parts_n < STORE_LAYERS_MAX && op->part[parts_n] != 0)
+    if (op->from != NULL && op->done == NULL) { // its spool may be gone
+        (void)err_set(&e, ERR_CANCELLED, "nobody waits for it");
+        op_end(op, &e);
+        return;
+    }
+    uint32_t parts_n = op->from != NULL ? spool_streams(op->from) : 0;
+    while (!op->checks && op->from == NULL && parts_n < STORE_LAYERS_MAX && op->part[parts_n] != 0)
         parts_n++;
     int rc = op->checks ? begin_check(op, &e) : begin_put(op, parts_n, &e);
     if (rc != 0)
@@ -406,29 +402,10 @@ name_is_taken(struct store *s, const struct tenant *t, const struct store_want *
     list_each(it, &s->records)
     {
         const struct stored *r = list_entry(it, struct stored, node);
-        if (counts_to(r, t) && r->kind == w->kind && strcmp(r->name, w->name) == 0)
+        if (store_counts_to(r, t) && r->kind == w->kind && strcmp(r->name, w->name) == 0)
             return true;
     }
     return false;
-}
-
-int
-store_has_room(struct store *s, const char *tenant, uint64_t bytes, struct err *e)
-{
-    struct statvfs fs;
-    uint32_t records = 0;
-    const struct tenant *t = tenant_find(s->srv->tenants, tenant);
-    if (t != NULL && store_held(s, t, &records) + bytes > tenant_quota(t, QUOTA_KEPT_BYTES))
-        return refuse_bytes(s, t, bytes, e);
-    if (statvfs(s->state_dir, &fs) < 0 || fs.f_bavail * (uint64_t)fs.f_frsize >= bytes)
-        return 0;
-    int r = err_set(e, ERR_RESOURCE_EXHAUSTED,
-                    "%llu MiB are to be kept, and %llu MiB are free in %s: No space left on device",
-                    (unsigned long long)(bytes >> 20),
-                    (unsigned long long)(fs.f_bavail * (uint64_t)fs.f_frsize >> 20), s->state_dir);
-    err_detail(e, "DISK_FULL", "state_dir",
-               "free some space on the disk of the state directory, or delete kept snapshots");
-    return r;
 }
 
 static int
@@ -448,7 +425,7 @@ check_want(struct store *s, const struct store_want *w, const struct tenant *t, 
         err_detail(e, "KEPT_RECORDS", "records", "delete some of them");
         return r;
     }
-    return held < tenant_quota(t, QUOTA_KEPT_BYTES) ? 0 : refuse_bytes(s, t, 0, e);
+    return held < tenant_quota(t, QUOTA_KEPT_BYTES) ? 0 : store_refuse_bytes(s, t, 0, e);
 }
 
 static struct stored *
@@ -477,8 +454,9 @@ record_new(struct store *s, const struct sandbox *from, const struct store_want 
     else
         (void)snprintf(r->id, sizeof r->id, "%s", w->id);
     (void)snprintf(r->name, sizeof r->name, "%s", w->name);
-    (void)snprintf(r->sandbox, sizeof r->sandbox, "%s", from->id.id);
-    (void)snprintf(r->template, sizeof r->template, "%s", from->spec.template->name);
+    (void)snprintf(r->sandbox, sizeof r->sandbox, "%s", from != NULL ? from->id.id : "");
+    (void)snprintf(r->template, sizeof r->template, "%s",
+                   from != NULL ? from->spec.template->name : w->template);
     return r;
 }
 
@@ -501,8 +479,11 @@ store_keep(struct store *s, const struct sandbox *from, const struct store_want 
                             .cookie = cookie,
                             .r = r,
                             .began_ns = uv_hrtime(),
-                            .slot = from->slot,
-                            .generation = from->generation};
+                            .slot = from != NULL ? from->slot : 0,
+                            .generation = from != NULL ? from->generation : 0,
+                            .from = want->from_spool,
+                            .parts_max = want->parts_max,
+                            .set_id = want->set_id};
     rc = check_want(s, want, r->tenant, e);
     uint32_t parts_n = 0;
     for (uint32_t i = 0; i < want->layers_n && rc == 0; i++) {
@@ -517,6 +498,8 @@ store_keep(struct store *s, const struct sandbox *from, const struct store_want 
     for (uint32_t i = 0, at = r->layers_n; i < want->layers_n; i++)
         if (want->part[i].known == NULL)
             op->place[at++] = (uint8_t)i;
+    for (uint32_t i = 0; want->from_spool != NULL && i < spool_streams(want->from_spool); i++)
+        op->place[parts_n++] = (uint8_t)i;
     r->pending = r->dropped = true;
     list_append(&s->records, &r->node);
     s->ops++;

@@ -33,6 +33,7 @@
 
 struct sandbox;
 struct server;
+struct spool;
 struct store;
 struct store_dropping;
 struct store_op;
@@ -103,6 +104,8 @@ int store_available(const struct store *s, struct err *e);
 // DISK_FULL). The answer may be wrong a moment later; it saves work that would be in vain.
 // Bytes and number of its records. t NULL: a tenant of which nothing is known.
 uint64_t store_held(struct store *s, const struct tenant *t, uint32_t *records);
+// Whether the disk has so many bytes free: DISK_FULL.
+int store_has_disk(const struct store *s, uint64_t bytes, struct err *e);
 int store_has_room(struct store *s, const char *tenant, uint64_t bytes, struct err *e);
 
 // What is to be kept. Borrowed until store_keep() returns, except for the stored layers, which the operation holds.
@@ -118,6 +121,11 @@ struct store_want {
         uint32_t layer;             // number of a sealed layer of the sandbox, as in sandbox_swap
         struct stored_layer *known; // or: it is in the state directory already
     } part[STORE_LAYERS_MAX];
+    // not NULL: there is no sandbox; the layers are the streams of this spool (spool.h), borrowed until done; no part is used
+    struct spool *from_spool;
+    const char *template; // the host's
+    uint32_t parts_max;   // keeper/keep.h
+    bool set_id;          // the same
 };
 
 // False: a data key that it needs was forgotten. It can be dropped.
@@ -129,12 +137,24 @@ struct store_encrypted {
 };
 void store_count(const struct store *s, struct store_encrypted *out);
 
-// Starts to keep layers of a sandbox, which may end meanwhile. done is called once, unless store_unwait() comes before: with the record
+// Starts to keep layers of a sandbox (from NULL: of a spool), which may end meanwhile. done is called once, unless store_unwait() comes before: with the record
 // and all of its layers on the disk, or with the failure, after which nothing is left. ALREADY_EXISTS (NAME_IN_USE),
-// RESOURCE_EXHAUSTED (KEPT_BYTES, KEPT_RECORDS, DISK_FULL), FAILED_PRECONDITION (LAYER_DEVICE, LAYER_DEEP, or no keeper).
+// RESOURCE_EXHAUSTED (KEPT_BYTES, KEPT_RECORDS, DISK_FULL), FAILED_PRECONDITION (LAYER_DEVICE, LAYER_DEEP, or no keeper); of a spool
+// INVALID_ARGUMENT (ARCHIVE_REFUSED).
 typedef void store_done(void *cookie, struct stored *r, const struct err *e);
 int store_keep(struct store *s, const struct sandbox *from, const struct store_want *want,
                store_done *done, void *cookie, struct store_op **out, struct err *e);
+
+// A spool for one archive (spool.h), in the broker's folder. NULL: *e.
+struct spool *store_spool_new(struct store *s, struct err *e);
+
+// Starts to write all layers of a record, the lowest first, as streams to an empty spool, which is borrowed until done. r of done is NULL.
+// Failures as of store_check(), and RESOURCE_EXHAUSTED (DISK_FULL).
+struct store_exporting;
+int store_export(struct store *s, struct stored *r, struct spool *to, store_done *done,
+                 void *cookie, struct store_exporting **out, struct err *e);
+// Nobody waits any more: done is not called.
+void store_export_unwait(struct store_exporting *x);
 
 // Starts to read the layers of a record that were not read in this run yet. DATA_LOSS (LAYER_DAMAGED): one is damaged. The layers
 // are held until done returns. done may be called before the function returns; then *out is NULL.

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots of an idle sandbox, rolling back and forking, beside copies of the same files by cp, in turns.
 
-    STOCKADE_BUILD=build/release tests/bench/snapshots.py [ROUNDS]      prints one JSON line per row
+    STOCKADE_BUILD=build/release tests/bench/snapshots.py [ROUNDS [FOLDER]]      prints one JSON line per row
 
 Each row is measured with 1 MiB and with 1 GiB of files. A round writes a byte first, so that there is something to keep. The
-requests go over the wire, from a client without a library; cp copies the same files from one folder of /dev/shm to another.
+requests go over the wire, from a client without a library; cp copies the same files
+from one folder of /dev/shm to another; or of FOLDER, such as one on btrfs or xfs, where --reflink shares the blocks.
 """
 
 import json
@@ -63,12 +64,12 @@ def copy(folder, *flags):
     subprocess.run(["cp", *flags, f"{folder}/d", f"{folder}/copy"], check=True)
 
 
-def measure(c, mib, rounds):
+def measure(c, mib, rounds, where):
     name = f"snapshots {mib} MiB" if mib < 1024 else "snapshots 1 GiB"
     create, nothing, back, fork = (Times(name, row) for row in ("create", "create, nothing written", "restore", "fork"))
     copies = {flags: Times(name, f"cp {' '.join(flags)}") for flags in (("-a",), ("-a", "--reflink=auto"))}
     box = c.unary(SANDBOX + "Create", {}).sandbox.id
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+    with tempfile.TemporaryDirectory(dir=where) as folder:
         fill(c, box, mib, folder)
         c.unary(SNAPSHOT + "Create", {"sandbox": box, "name": "base"})
         few = max(3, rounds * 2 // mib)
@@ -93,10 +94,11 @@ def measure(c, mib, rounds):
 
 def main():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 500
+    where = sys.argv[2] if len(sys.argv) > 2 else "/dev/shm"
     with Broker(config=CONFIG) as broker:
         c = connect(broker)
         for mib in (1, 1024):
-            measure(c, mib, rounds)
+            measure(c, mib, rounds, where)
 
 
 if __name__ == "__main__":

@@ -308,7 +308,7 @@ export class Files {
       const call = { ...request, data: whole };
       return fileInfo((await this.#client.unary(FileService.method.write, call, controlOf(options))).file);
     }
-    const last = await this.#transfer(FileService.method.openWrite, request, whole, options);
+    const last = await sendTransfer(this.#client, FileService.method.openWrite, request, whole, options);
     return fileInfo(last.file);
   }
 
@@ -324,7 +324,7 @@ export class Files {
       format: formOf(options),
       ratioMax: BigInt(options.ratioMax === undefined ? 0 : count(options.ratioMax, "ratioMax")),
     };
-    const last = await this.#transfer(FileService.method.upload, request, archive, options);
+    const last = await sendTransfer(this.#client, FileService.method.upload, request, archive, options);
     return Number(last.counts?.entries ?? 0n);
   }
 
@@ -462,60 +462,65 @@ export class Files {
   #at(path: FilePath): { sandboxId: string; path: Uint8Array } {
     return { sandboxId: this.#sandboxId, path: pathOf(path) };
   }
+}
 
-  // Sends all bytes of a transfer, and resolves with its last message.
-  async #transfer<I extends DescMessage, O extends DescMessage>(
-    method: DescMethodServerStreaming<I, O>,
-    request: MessageInitShape<I>,
-    contents: Contents,
-    options: CallControl,
-  ): Promise<MessageShape<O>> {
-    const source = pieces(contents);
-    const begun = await source.next(); // a source that fails begins no transfer; a stream without a reader would throw
-    const stream = this.#client.stream(method, request, controlOf(options));
-    try {
-      const first = await stream.next();
-      const transferId = first.done === true ? "" : (first.value as unknown as { transferId: string }).transferId;
-      if (transferId === "") {
-        throw new ProtocolError("the broker began a transfer without an id");
-      }
-      await this.#sendAll(transferId, begun, source, besideOf(options));
-      const last = await stream.next();
-      if (last.done === true || (await stream.next()).done !== true) {
-        throw new ProtocolError("the broker ended a transfer without a result");
-      }
-      return last.value;
-    } finally {
-      stream.cancel();
-      await source.return();
+/**
+ * Sends all bytes of a transfer, and resolves with its last message.
+ * @internal
+ */
+export async function sendTransfer<I extends DescMessage, O extends DescMessage>(
+  client: Client,
+  method: DescMethodServerStreaming<I, O>,
+  request: MessageInitShape<I>,
+  contents: Contents,
+  options: CallControl,
+): Promise<MessageShape<O>> {
+  const source = pieces(contents);
+  const begun = await source.next(); // a source that fails begins no transfer; a stream without a reader would throw
+  const stream = client.stream(method, request, controlOf(options));
+  try {
+    const first = await stream.next();
+    const transferId = first.done === true ? "" : (first.value as unknown as { transferId: string }).transferId;
+    if (transferId === "") {
+      throw new ProtocolError("the broker began a transfer without an id");
     }
+    await sendAll(client, transferId, begun, source, besideOf(options));
+    const last = await stream.next();
+    if (last.done === true || (await stream.next()).done !== true) {
+      throw new ProtocolError("the broker ended a transfer without a result");
+    }
+    return last.value;
+  } finally {
+    stream.cancel();
+    await source.return();
   }
+}
 
-  async #sendAll(
-    transferId: string,
-    begun: Piece,
-    source: AsyncGenerator<Uint8Array, void, undefined>,
-    control: CallControl,
-  ): Promise<void> {
-    let offset = 0n;
-    const window: Promise<unknown>[] = [];
-    try {
-      for (let piece = begun; piece.done !== true; piece = await source.next()) {
-        const data = piece.value;
-        if (window.length === WINDOW) {
-          await window.shift();
-        }
-        const sent = this.#client.unary(FileService.method.send, { transferId, offset, data }, control);
-        sent.catch(() => undefined); // one that nobody waits for, after another has failed
-        window.push(sent);
-        offset += BigInt(data.length);
+async function sendAll(
+  client: Client,
+  transferId: string,
+  begun: Piece,
+  source: AsyncGenerator<Uint8Array, void, undefined>,
+  control: CallControl,
+): Promise<void> {
+  let offset = 0n;
+  const window: Promise<unknown>[] = [];
+  try {
+    for (let piece = begun; piece.done !== true; piece = await source.next()) {
+      const data = piece.value;
+      if (window.length === WINDOW) {
+        await window.shift();
       }
-      await Promise.all(window);
-      await this.#client.unary(FileService.method.finish, { transferId, bytes: offset }, control);
-    } catch (e) {
-      if (!(e instanceof NotFoundError) || e.reason !== "TRANSFER_UNKNOWN") {
-        throw e; // otherwise the stream has the reason
-      }
+      const sent = client.unary(FileService.method.send, { transferId, offset, data }, control);
+      sent.catch(() => undefined); // one that nobody waits for, after another has failed
+      window.push(sent);
+      offset += BigInt(data.length);
+    }
+    await Promise.all(window);
+    await client.unary(FileService.method.finish, { transferId, bytes: offset }, control);
+  } catch (e) {
+    if (!(e instanceof NotFoundError) || e.reason !== "TRANSFER_UNKNOWN") {
+      throw e; // otherwise the stream has the reason
     }
   }
 }

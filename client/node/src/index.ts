@@ -98,7 +98,7 @@ export type { Change, ChangedFile, CopyOptions, SnapshotInfo } from "./snapshots
 export type { Simulate, SimulatedConnection, SimulatedRefusal, Simulation } from "./simulations.js";
 export { Transaction } from "./transactions.js";
 export type { TransactionInfo, TransactionOutcome, TransactionPolicy } from "./transactions.js";
-export { deleteTemplate, templates } from "./templates.js";
+export { deleteTemplate, loadTemplate, pushTemplate, templates } from "./templates.js";
 export type { SandboxTemplate } from "./templates.js";
 export { MessageStream } from "./stream.js";
 export { events, record, usage } from "./telemetry.js";

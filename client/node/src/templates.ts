@@ -3,6 +3,7 @@
 import { defaultClient } from "./jobs.js";
 import type { Client } from "./client.js";
 import type { CallOptions } from "./call.js";
+import { type Contents, sendTransfer } from "./files.js";
 import { TemplateService } from "./gen/stockade/v1/template_service_pb.js";
 import type { SandboxTemplate as TemplateMessage } from "./gen/stockade/v1/template_service_pb.js";
 
@@ -34,6 +35,8 @@ export interface SandboxTemplate {
   digest: string;
   /** Who made it, such as `uid:1000`. */
   principal: string;
+  /** Who loaded it from an archive, which then says what `madeOn` and `principal` are; "": it was made here. */
+  loadedBy: string;
   /** Its data key was forgotten, so nobody can use it; it can be deleted. */
   unreadable: boolean;
 }
@@ -56,6 +59,7 @@ export function sandboxTemplate(message: TemplateMessage | undefined): SandboxTe
     digest: message?.digest ?? "",
     principal: message?.principal ?? "",
     unreadable: message?.unreadable ?? false,
+    loadedBy: message?.loadedBy ?? "",
   };
 }
 
@@ -82,4 +86,39 @@ export async function* templates(
 export async function deleteTemplate(name: string, options: CallOptions & { client?: Client } = {}): Promise<void> {
   const { client = defaultClient(), ...call } = options;
   await client.unary(TemplateService.method.delete, { name }, call);
+}
+
+/**
+ * The bytes of the archive of a template that the caller made. Rejects with NotFoundError, FailedPreconditionError (it is the
+ * host's) and ResourceExhaustedError (the caller pushes or loads one already).
+ *
+ * @example
+ * await writeFile("pandas.tar", pushTemplate("pandas"));
+ */
+export async function* pushTemplate(
+  name: string,
+  options: CallOptions & { client?: Client } = {},
+): AsyncGenerator<Uint8Array, void, undefined> {
+  const { client = defaultClient(), ...call } = options;
+  for await (const part of client.stream(TemplateService.method.push, { name }, call)) {
+    yield part.data;
+  }
+}
+
+/**
+ * Makes a template of an archive. Rejects with AlreadyExistsError, InvalidArgumentError (no broker pushed the archive, or it
+ * was changed), DataLossError (it ends early), FailedPreconditionError (the host has not the template below it, or the archive is
+ * of a later version) and ResourceExhaustedError.
+ */
+export async function loadTemplate(
+  archive: Contents,
+  options: CallOptions & {
+    /** Of the new template. Default: that in the archive. */
+    name?: string;
+    client?: Client;
+  } = {},
+): Promise<SandboxTemplate> {
+  const { client = defaultClient(), name = "", ...call } = options;
+  const last = await sendTransfer(client, TemplateService.method.load, { name }, archive, call);
+  return sandboxTemplate(last.template);
 }

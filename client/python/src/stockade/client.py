@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from stockade.attempts import Attempts
     from stockade.limits import Seconds
+    from stockade.filing import Contents
     from stockade.requests import TemplateInfo
     from stockade.stubs import Schema
     from stockade.tls import TLS
@@ -222,6 +223,25 @@ class Client(Caller, Scoped):
         """
         request = template_service_pb2.TemplateServiceDeleteRequest(name=name)
         self.call(methods.DELETE_TEMPLATE, request)
+
+    def push_template(self, name: str) -> Iterator[bytes]:
+        """Iterate over the bytes of the archive of a template that the caller made.
+
+        Raises ``NotFound``; ``FailedPrecondition``: it is the host's; ``ResourceExhausted``: the caller
+        pushes or loads one already.
+        """
+        return each(templates.push(self, name))
+
+    def load_template(self, archive: Contents, *, name: str = "") -> TemplateInfo:
+        """Make a template of an archive: bytes, an open file, or an iterable of bytes.
+
+        ``name``  of the new template; "": that in the archive
+
+        Raises ``AlreadyExists``; ``InvalidArgument``: the archive was not pushed by a broker, or was
+        changed; ``DataLoss``: it ends early; ``FailedPrecondition``: the host has not the template
+        below it, or the archive is of a later version; ``ResourceExhausted``.
+        """
+        return now(templates.load(self, archive, name))
 
     def serving(self, service: str = "") -> bool:
         """Return whether the broker, or one of its services, accepts calls.

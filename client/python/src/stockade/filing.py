@@ -174,6 +174,46 @@ def pieces(contents: Contents) -> Iterator[bytes]:
         yield from pieces(data)
 
 
+async def transfer(client: Caller, method: Any, request: Any, data: Iterable[bytes]) -> Any:
+    """Send all bytes of a transfer, and return its last message."""
+    stream: Stream[Any] = await client._stream(method, request)
+    try:
+        first = await stream._get(None)
+        if first is None or not first.transfer_id:
+            raise ProtocolError("the broker began a transfer without an id")
+        await _send_all(client, first.transfer_id, data)
+        last = await stream._get(None)
+        if last is None or await stream._get(None) is not None:
+            raise ProtocolError("the broker ended a transfer without a result")
+        return last
+    finally:
+        stream.cancel()
+
+
+async def _send_all(client: Caller, transfer_id: str, data: Iterable[bytes]) -> None:
+    at = 0
+    window: deque[Ahead] = deque()
+    try:
+        for piece in data:
+            request = file_service_pb2.FileServiceSendRequest(
+                transfer_id=transfer_id, offset=at, data=piece
+            )
+            if len(window) == WINDOW:
+                await window.popleft().done()
+            window.append(await client._ahead(methods.FILE_SEND, request))
+            at += len(piece)
+        while window:
+            await window.popleft().done()
+        end = file_service_pb2.FileServiceFinishRequest(transfer_id=transfer_id, bytes=at)
+        await client._call(methods.FILE_FINISH, end)
+    except NotFound as e:
+        if e.reason != "TRANSFER_UNKNOWN":  # otherwise the stream has the reason
+            raise
+    finally:
+        for call in window:
+            call.cancel()
+
+
 class Watching:
     """A stream of changes, and those of its last message."""
 
@@ -378,42 +418,7 @@ class Filing:
         return stream, first.folders
 
     async def _transfer(self, method: Any, request: Any, data: Iterable[bytes]) -> Any:
-        """Send all bytes of a transfer, and return its last message."""
-        stream: Stream[Any] = await self._client._stream(method, request)
-        try:
-            first = await stream._get(None)
-            if first is None or not first.transfer_id:
-                raise ProtocolError("the broker began a transfer without an id")
-            await self._send_all(first.transfer_id, data)
-            last = await stream._get(None)
-            if last is None or await stream._get(None) is not None:
-                raise ProtocolError("the broker ended a transfer without a result")
-            return last
-        finally:
-            stream.cancel()
-
-    async def _send_all(self, transfer: str, data: Iterable[bytes]) -> None:
-        at = 0
-        window: deque[Ahead] = deque()
-        try:
-            for piece in data:
-                request = file_service_pb2.FileServiceSendRequest(
-                    transfer_id=transfer, offset=at, data=piece
-                )
-                if len(window) == WINDOW:
-                    await window.popleft().done()
-                window.append(await self._client._ahead(methods.FILE_SEND, request))
-                at += len(piece)
-            while window:
-                await window.popleft().done()
-            end = file_service_pb2.FileServiceFinishRequest(transfer_id=transfer, bytes=at)
-            await self._client._call(methods.FILE_FINISH, end)
-        except NotFound as e:
-            if e.reason != "TRANSFER_UNKNOWN":  # otherwise the stream has the reason
-                raise
-        finally:
-            for call in window:
-                call.cancel()
+        return await transfer(self._client, method, request, data)
 
     async def _make_dir(self, path: FilePath, mode: int, parents: bool) -> FileInfo:
         request = self._request(

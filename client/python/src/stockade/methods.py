@@ -322,6 +322,16 @@ DELETE_TEMPLATE = _method(
     _template.TemplateServiceDeleteRequest,
     _template.TemplateServiceDeleteResponse,
 )
+PUSH_TEMPLATE = _method(
+    "TemplateService/Push",
+    _template.TemplateServicePushRequest,
+    _template.TemplateServicePushResponse,
+)
+LOAD_TEMPLATE = _method(
+    "TemplateService/Load",
+    _template.TemplateServiceLoadRequest,
+    _template.TemplateServiceLoadResponse,
+)
 
 _anomaly = anomaly_service_pb2
 LIST_FINDINGS = _method(

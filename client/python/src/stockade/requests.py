@@ -190,6 +190,8 @@ class TemplateInfo:
     principal: str
     #: Its data key was forgotten, so nobody can use it; it can be deleted.
     unreadable: bool = False
+    #: Who loaded it from an archive, which then says what ``made_on`` and ``principal`` are; "": it was made here.
+    loaded_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -292,6 +294,7 @@ def template_info(message: template_service_pb2.SandboxTemplate) -> TemplateInfo
         digest=message.digest,
         principal=message.principal,
         unreadable=message.unreadable,
+        loaded_by=message.loaded_by,
     )
 
 

@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from stockade import methods, requests
+from stockade import filing, methods, requests
 from stockade.v1 import template_service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from stockade.calls import Caller
+    from stockade.calls import Caller, Stream
+    from stockade.filing import Contents
     from stockade.requests import TemplateInfo
 
 
@@ -21,3 +22,21 @@ async def templates(client: Caller) -> AsyncIterator[TemplateInfo]:
     async for page in client._pages(methods.LIST_TEMPLATES, request):
         for message in page.templates:
             yield requests.template_info(message)
+
+
+async def push(client: Caller, name: str) -> AsyncIterator[bytes]:
+    """Yield the archive of a template."""
+    request = template_service_pb2.TemplateServicePushRequest(name=name)
+    stream: Stream[Any] = await client._stream(methods.PUSH_TEMPLATE, request)
+    try:
+        while (part := await stream._get(None)) is not None:
+            yield part.data
+    finally:
+        stream.cancel()
+
+
+async def load(client: Caller, archive: Contents, name: str) -> TemplateInfo:
+    """Make a template of an archive."""
+    request = template_service_pb2.TemplateServiceLoadRequest(name=name)
+    last = await filing.transfer(client, methods.LOAD_TEMPLATE, request, filing.pieces(archive))
+    return requests.template_info(last.template)

@@ -85,6 +85,13 @@ def test_a_template_is_made_of_files(sandbox: Sandbox, client: Client) -> None:
         said = stockade.run("sh", "-c", "cat ~/A; echo $B; pwd", template="made", client=client)
         assert said.stdout == "a\nb\n/home\n"
         assert [t.name for t in client.templates()][-1] == "made"
+        archive = b"".join(client.push_template("made"))
+        loaded = client.load_template(archive, name="loaded")
+        assert loaded.name == "loaded" and loaded.loaded_by != "" and loaded.size > 0
+        assert loaded.digest == made.digest
+        with pytest.raises(stockade.InvalidArgument):
+            client.load_template(archive.replace(b"stockade layer 1", b"stockade layer 2"), name="x")
+        client.delete_template("loaded")
     finally:
         client.delete_template("made")
     with pytest.raises(stockade.NotFound):
