@@ -52,6 +52,7 @@ struct queue {
     uint64_t taken, taken_records; // of the first segment behind them: under way
     size_t lost;                   // records under way whose segment was dropped
     bool torn;                     // the last segment ends with half a record
+    bool starved;                  // the last record was not written
     struct queue_numbers numbers;
 };
 
@@ -132,12 +133,13 @@ drop_first(struct queue *q)
     remove_first(q);
 }
 
-// Removes segments of which everything was delivered, but not the one that is written to.
+// Removes segments of which everything was delivered, but not the one that is written to, unless its disk is full: nothing else would ever
+// free what it takes.
 static void
 remove_delivered(struct queue *q)
 {
     while (q->segments > 0 && q->taken == 0 && q->done >= q->segment[0].size &&
-           (q->segments > 1 || q->segment[0].size >= q->segment_max))
+           (q->segments > 1 || q->starved || q->segment[0].size >= q->segment_max))
         remove_first(q);
 }
 
@@ -377,6 +379,7 @@ queue_put(struct queue *q, const void *bytes, size_t n, int64_t time_ns)
     int r = make_room(q, sizeof h + n);
     if (r == 0)
         r = append(q, &h, bytes);
+    q->starved = r < 0;
     q->numbers.failed += r < 0;
     q->numbers.accepted += r == 0;
     remove_delivered(q);

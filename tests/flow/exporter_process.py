@@ -57,10 +57,11 @@ class Exporter:
         with open(self.path, "w", encoding="utf-8") as f:
             f.write(CONFIG.format(address=broker.address, timeout=int(scaled(timeout_ms))) + more)
         self.stdout = None  # the log's, unless it is set
+        self.prefix = []  # of its command
 
     def __enter__(self):
         with open(self.log_path, "wb") as log:
-            self.process = Popen(["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", program(),
+            self.process = Popen([*self.prefix, "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", program(),
                                   "--config", self.path], stdin=subprocess.DEVNULL, stdout=self.stdout or log, stderr=log)
         until(lambda: "listening on" in self.log() or self.process.poll() is not None, self.log)
         check(self.process.poll() is None, self.log())

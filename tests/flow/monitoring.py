@@ -265,6 +265,54 @@ def what_arrives_is_what_the_broker_has_counted(b):
             c.close()
 
 
+class OnSmallDisk(Everything):
+    """Its folder is a disk of 512 KiB, which only it sees."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.prefix = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size=512k,mode=0700,uid={NOBODY},gid={NOBODY} none "$0" && exec "$@"', self.folder]
+
+    def free(self):
+        s = os.statvfs(f"/proc/{self.process.pid}/root{self.folder}")
+        return s.f_bavail * s.f_frsize
+
+
+def a_full_disk_loses_nothing_that_is_not_counted(b):
+    """All receivers are away until the disk that the queues share is full, and for a while after."""
+    if subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0:
+        raise Skipped("no mount namespace here")
+    shutil.rmtree(f"{b.folder}/exporter", ignore_errors=True)
+    c = connect(b)
+    with Receiver() as ocsf, Receiver() as otlp, Receiver() as ce, OnSmallDisk(b, ocsf.url("/"), otlp.url(), ce.url("/")) as x:
+        outputs = {"ocsf-http": lambda: of_ocsf(ocsf), "otlp-logs": lambda: of_otlp(otlp), "cloudevents": lambda: of_cloudevents(ce)}
+        until(lambda: c.run("cat /etc/shadow").id and all(count(f()[0], "FINDING") for f in outputs.values()), "events arrive")
+        _, base, before = until(lambda: quiet(b, x, outputs), "nothing is under way")
+        for r in (ocsf, otlp, ce):
+            r.__exit__()
+        ids = []
+
+        def is_full():
+            ids.extend(c.run(WORK[len(ids) % len(WORK)]).id for _ in range(6))
+            return x.free() < 4096 and sum(x.of_sink("sink_failures_total", s) for s in SINKS) > 0
+
+        until(is_full, lambda: f"the disk is full: {x.free()} bytes are left", 60)
+        ids.extend(c.run(WORK[i % len(WORK)]).id for i in range(12))
+        check(counted(b)[0] - base[0] == len(ids) and x.value("stockade_exporter_broker_up") == 1, "the broker and /metrics go on")
+        for r in (ocsf, otlp, ce):
+            r.__enter__()
+        last = c.run("exit 0").id
+        until(lambda: any(last in line and '"JOB_ENDED"' in line for line in text_of(ocsf)), "its end arrives", 60)
+        until(lambda: not any(x.of_sink("queue_records", s) or x.of_sink("sink_behind", s) for s in SINKS), "the queues are empty", 60)
+        lost = x.lost()
+        for sink, f in outputs.items():
+            def missing(sink=sink, f=f):
+                return [now - then - (here - had) for now, then, here, had in zip(counted(b), base, kinds(f()[0]), before[sink])]
+
+            until(lambda missing=missing, sink=sink: 0 <= sum(missing()) <= lost[sink], lambda missing=missing, sink=sink: f"{sink}: {missing()} are missing, {lost[sink]} counted")
+            print(f"{sink}: full disk, {len(f()[0])} events, {missing()} missing, {lost[sink]} lost", flush=True)
+    c.close()
+
+
 def each_line_is_valid(r):
     try:
         complaints = ocsf_judge()
@@ -283,5 +331,5 @@ with Broker(config="socket: {mode: 0666}\nmetrics: {reader: nobody}\npool: 2\n")
         LOGS, _, METRICS = messages(BROKER.folder)
     except Skipped as WHY:
         skip(str(WHY))
-    CODE = run_cases([what_arrives_is_what_the_broker_has_counted], call=lambda case: case(BROKER))
+    CODE = run_cases([what_arrives_is_what_the_broker_has_counted, a_full_disk_loses_nothing_that_is_not_counted], call=lambda case: case(BROKER))
 raise SystemExit(CODE)

@@ -342,6 +342,31 @@ a_full_disk_refuses_a_record_and_recovers(void **state)
     assert_int_equal(next, 10);
 }
 
+// All that was delivered is in the segment that is written to.
+static void
+a_full_disk_empties_when_everything_was_delivered(void **state)
+{
+    struct place *p = *state;
+    struct rlimit old;
+    unsigned next = 0, i = 0;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    const struct rlimit small = {5 * (RECORD + 16) + 300, old.rlim_max};
+    void (*before)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    for (unsigned round = 0; round < 3; round++) {
+        while (put(p->q, i) == 0)
+            i++;
+        assert_int_equal(i, 5 * (round + 1));
+        deliver_all(p->q, &next);
+        assert_int_equal(next, i);
+    }
+    assert_int_equal(put(p->q, i), 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    (void)signal(SIGXFSZ, before);
+    deliver_all(again(p), &next);
+    assert_int_equal(next, 16);
+}
+
 // A process that is killed while it writes, at any moment: all records up to some number are there, each whole.
 static void
 kill_at_any_moment_leaves_whole_records(void **state)
@@ -409,6 +434,8 @@ main(void)
         cmocka_unit_test_setup_teardown(damage_inside_a_segment_ends_it_and_not_the_queue, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(rubbish_in_the_folder_harms_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_full_disk_empties_when_everything_was_delivered, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(a_full_disk_refuses_a_record_and_recovers, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(kill_at_any_moment_leaves_whole_records, set_up, tear_down),
