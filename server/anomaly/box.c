@@ -243,8 +243,10 @@ box_event(struct box *b, const struct event *event, const void *body, enum box_e
     note_seen(b, event, body);
     if (event->kind == EVENT_DENIED || event->kind == EVENT_CONNECT)
         box_network(b, event, body);
-    else if (event->kind == EVENT_EXEC)
+    if (event->kind == EVENT_EXEC) {
         box_tool_executed(b, body);
+        box_transfer(b, event, body);
+    }
     if (ev != NULL)
         box_conditions(b, event, body, exe, ev);
 }

@@ -60,6 +60,9 @@ box_seen(struct box *b, enum anomaly_rule rule)
 void box_tool_executed(struct box *b, const struct watch_exec *x);
 bool box_tool_opens(const struct box *b, const struct event *head, const struct watch_open *o);
 
+// transfers.c: a program was executed.
+void box_transfer(struct box *b, const struct event *head, const struct watch_exec *x);
+
 // destinations.c: EVENT_DENIED and EVENT_CONNECT. And notes a value of denied-fan-out: returns the number of different ones within
 // the window; *of_job: those of this job.
 void box_network(struct box *b, const struct event *head, const struct net_event *e);

@@ -241,6 +241,7 @@ static const struct mass fork_rate = {RULE_FORK_RATE, "processes were created"};
 static const struct mass rewrites = {RULE_MASS_REWRITE,
                                      "existing files were rewritten or truncated"};
 static const struct mass relinks = {RULE_MASS_RELINK, "files were linked elsewhere and removed"};
+static const struct mass wipes = {RULE_MASS_WIPE, "files were rewritten and removed"};
 static const struct mass upload = {RULE_LARGE_UPLOAD, "KiB were sent"};
 static const struct mass signals = {RULE_SIGNAL_STORM, "signals went to other processes"};
 
@@ -271,7 +272,10 @@ count_masses(struct box *b, const struct activity *s, const struct activity *o, 
         // git links the file that it has created, and removes the other name
         since(s->links, o->links);
     count(b, &fork_rate, now_ns, cut(since(s->forks, o->forks)));
-    count(b, &rewrites, now_ns, cut(since(s->rewrites, o->rewrites)));
+    const uint64_t rewritten = since(s->rewrites, o->rewrites);
+    count(b, &rewrites, now_ns, cut(rewritten));
+    // Who wipes removes each file when it is overwritten: both in the same 100 ms. Work that replaces many files does one first.
+    count(b, &wipes, now_ns, cut(rewritten < removed ? rewritten : removed));
     count(b, &relinks, now_ns, cut(links < removed ? links : removed));
     count(b, &signals, now_ns, cut(since(s->signals, o->signals)));
 }

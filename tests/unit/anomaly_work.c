@@ -50,6 +50,27 @@ created_files_excuse_only_few_renames(void **state)
 }
 
 static void
+files_that_are_rewritten_and_later_removed_are_not_a_mass_wipe(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) { // tar replaces all files, and rm removes them
+        sums.rewrites += 100;
+        tick();
+    }
+    for (int i = 0; i < 20; i++) {
+        sums.unlinks += 100;
+        tick();
+    }
+    assert_int_equal(raised[RULE_MASS_WIPE], 0);
+    for (int i = 0; i < 60 && raised[RULE_MASS_WIPE] == 0; i++) { // one after the other
+        sums.rewrites += 10;
+        sums.unlinks += 10;
+        tick();
+    }
+    assert_int_equal(raised[RULE_MASS_WIPE], 1);
+}
+
+static void
 links_of_new_files_are_not_a_mass_relink(void **state)
 {
     (void)state;
@@ -146,6 +167,8 @@ main(void)
         cmocka_unit_test_setup(files_that_are_replaced_by_renaming_are_not_a_mass_rename,
                                set_up_work),
         cmocka_unit_test_setup(created_files_excuse_only_few_renames, set_up_work),
+        cmocka_unit_test_setup(files_that_are_rewritten_and_later_removed_are_not_a_mass_wipe,
+                               set_up_work),
         cmocka_unit_test_setup(links_of_new_files_are_not_a_mass_relink, set_up_work),
         cmocka_unit_test_setup(tasks_that_execute_a_program_count_half, set_up_work),
         cmocka_unit_test_setup(a_bomb_that_executes_needs_twice_as_many, set_up_work),
