@@ -104,8 +104,8 @@ function buttons(e, close) {
 // Who has handled it, as lines of the evidence.
 function handled(e, line) {
   const a = acknowledgement(e), s = silence(e);
-  return [a && line("Acknowledged", `${format.clock(a.time)} by ${a.by}${a.reason ? `: ${a.reason}` : ""}`),
-    s && line("Silenced", `until ${format.clock(s.expire_time)} by ${s.created_by}: ${s.reason}`)];
+  return [a && line("Acknowledged", `${format.moment(a.time)} by ${a.by}${a.reason ? `: ${a.reason}` : ""}`),
+    s && line("Silenced", `until ${format.moment(s.expire_time)} by ${s.created_by}: ${s.reason}`)];
 }
 
 export function findings() {

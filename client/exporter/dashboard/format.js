@@ -32,6 +32,14 @@ export function clock(time) {
   return Number.isNaN(t.getTime()) ? "–" : `${t.toLocaleTimeString("en-GB")}.${String(t.getMilliseconds()).padStart(3, "0")}`;
 }
 
+// A time that may be days away.
+export function moment(time) {
+  const t = new Date(time);
+  if (Number.isNaN(t.getTime())) return "–";
+  const clockText = t.toLocaleTimeString("en-GB");
+  return t.toDateString() === new Date().toDateString() ? clockText : `${t.toLocaleDateString("en-GB", { day: "numeric", month: "short" })}, ${clockText}`;
+}
+
 // 32 digits are long: the first 12, behind the node's name if there is one.
 export function shortId(id) {
   const at = id.lastIndexOf("-") + 1;
