@@ -81,6 +81,43 @@ def every_metric_says_what_it_is(b, c):
     check(version.value == 1 and version.labels[0] == c.unary(SYSTEM + "Info", {}).version, str(version))
 
 
+# What may go wrong, and what has to be seen: each has a number, of this type, and with these labels.
+NAMED = {
+    "queue length": ("pool_queue_length", GAUGE, ""), "queue age": ("pool_oldest_wait_seconds", GAUGE, ""), "wait for a sandbox": ("pool_wait_seconds", HISTOGRAM, ""),
+    "pool hits": ("pool_hits_total", COUNTER, ""), "pool misses": ("pool_misses_total", COUNTER, ""), "set-up time": ("sandbox_birth_duration_seconds", HISTOGRAM, ""),
+    "sandboxes by state": ("sandboxes", GAUGE, "state template"), "jobs": ("jobs", GAUGE, "template"), "outcomes by reason": ("jobs_ended_total", COUNTER, "outcome template"),
+    "limits hit": ("job_limits_hit_total", COUNTER, "limit"), "out of memory": ("job_oom_kills_total", COUNTER, ""), "throttled time": ("job_throttled_seconds_total", COUNTER, ""),
+    "denials by kind": ("denials_total", COUNTER, "operation"), "bytes through the relay": ("relay_bytes_total", COUNTER, "direction"),
+    "connections through the relay": ("relay_connections_total", COUNTER, "result"), "DNS answers": ("dns_answers_total", COUNTER, "result"),
+    "ring events received": ("kernel_events_total", COUNTER, "class"), "ring events lost": ("kernel_lost_events_total", COUNTER, "class"),
+    "map entries": ("bpf_map_entries", GAUGE, "map"), "map capacity": ("bpf_map_capacity", GAUGE, "map"), "findings": ("findings_total", COUNTER, "rule"),
+    "findings withheld": ("findings_withheld_total", COUNTER, "rule"), "alerts": ("alerts_total", COUNTER, "rule"), "findings silenced": ("findings_silenced_total", COUNTER, "rule"),
+    "calls": ("rpc_calls_total", COUNTER, "method code"), "time of calls": ("rpc_call_duration_seconds", HISTOGRAM, "method"), "connections": ("rpc_connections", GAUGE, ""),
+    "bytes received": ("rpc_received_bytes_total", COUNTER, ""), "bytes sent": ("rpc_sent_bytes_total", COUNTER, ""),
+    "errors of the spawner": ("spawner_failures_total", COUNTER, "operation"), "guests that failed": ("sandboxes_lost_total", COUNTER, ""),
+    "descriptors": ("broker_open_descriptors", GAUGE, ""), "most descriptors": ("broker_max_descriptors", GAUGE, ""),
+    "memory of each process": ("process_resident_memory_bytes", GAUGE, "process"), "the build": ("build_info", GAUGE, "version"),
+}
+BOUNDED = {"": 1, "method": 128, "code": 17, "reason": 4, "result": 4, "level": 4, "state": 9, "outcome": 8, "limit": 16, "status": 8, "template": 32, "operation": 48, "kind": 128,
+           "class": 16, "sink": 8, "rule": 32, "response": 7, "verdict": 4, "tenant": 65, "direction": 2, "map": 4, "process": 4, "version": 1}
+
+
+def what_may_go_wrong_has_a_number_and_no_label_is_unbounded(b, c):
+    box = c.unary("/stockade.v1.SandboxService/Create", {"name": "only-once"}).sandbox
+    every = Numbers(c).metrics
+    for what, (name, kind, labels) in NAMED.items():
+        m = every.get("stockade_" + name)
+        check(m is not None and m.type == kind and set(m.labels) == set(labels.split()), f"{what}: {name}, {kind}, {labels!r}: {m.labels if m else None} {m.type if m else None}")
+        check(kind != HISTOGRAM or len(m.bounds) >= 20, f"{what}: {len(m.bounds)} buckets: no p99 can be read")
+    check(sorted(every["stockade_process_resident_memory_bytes"].samples[i].labels[0] for i in range(3)) == ["broker", "relay", "spawner"], "each process")
+    for m in every.values():
+        for i, label in enumerate(m.labels):
+            values = {s.labels[i] for s in m.samples}
+            check(label in BOUNDED and len(values) <= BOUNDED[label], f"{m.name}: {label}: {len(values)}")
+            check(not values & {box.id, box.name}, f"{m.name} names a sandbox")
+    c.unary("/stockade.v1.SandboxService/Delete", {"id": box.id})
+
+
 # ---- what happens
 
 
@@ -416,7 +453,7 @@ def many_readers_and_much_work_at_once_agree_in_the_end(b, c):
 CONFIG = "socket: {mode: 0666}\nmetrics: {tenants: 1, reader: nobody}\npool: 2\nquotas: {sandboxes: 4}\nrpc: {connections_per_uid: 12}\n"
 with Broker(config=CONFIG) as BROKER:
     CODE = run_cases([
-        only_root_may_read_them, a_prefix_is_the_beginning_of_a_name_and_nothing_else, every_metric_says_what_it_is,
+        only_root_may_read_them, a_prefix_is_the_beginning_of_a_name_and_nothing_else, every_metric_says_what_it_is, what_may_go_wrong_has_a_number_and_no_label_is_unbounded,
         what_is_lost_is_the_same_in_english, a_run_moves_pool_sandboxes_jobs_and_calls,
         jobs_are_counted_by_template_with_what_they_used, refusals_are_counted_by_operation_and_tenant,
         a_tenant_beyond_the_configured_number_is_another_one, processes_have_memory_and_descriptors,
