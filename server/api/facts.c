@@ -419,6 +419,14 @@ facts_is_harmless(const char *method)
     return is_one_of(method, harmless);
 }
 
+// It makes no sandbox; without a template it concerns all of them.
+static void
+add_silence(struct facts *f, const ProtobufCMessage *m)
+{
+    const char *template = text_of(m, "template");
+    f->deed.template = template != NULL && template[0] != '\0' ? template : NULL;
+}
+
 static int
 add_sandbox(struct facts *f, const struct facts_of *of, struct err *e)
 {
@@ -435,6 +443,8 @@ add_sandbox(struct facts *f, const struct facts_of *of, struct err *e)
         add_existing(f, of, box);
     else if (asleep != NULL)
         add_asleep(f, asleep);
+    else if (strcmp(f->deed.method, "AnomalyService/CreateSilence") == 0)
+        add_silence(f, m);
     else if (!in_context && text_of(m, "template") != NULL &&
              (f->deed.makes || text_of(m, "name") == NULL))
         add_made(f, of);

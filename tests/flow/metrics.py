@@ -18,6 +18,7 @@ METRICS = "/stockade.v1.MetricsService/Get"
 APPROVAL = "/stockade.v1.ApprovalService/"
 COUNTER, GAUGE, HISTOGRAM = 1, 2, 3
 DENIED_PERMISSION, INVALID = 7, 3
+ANOMALY = "/stockade.v1.AnomalyService/"
 
 
 class Numbers:
@@ -207,7 +208,8 @@ def the_reader_reads_what_belongs_to_all_and_does_nothing(b, c):
     call = reader.begin("/stockade.v1.TelemetryService/Subscribe", {"tenant": "*", "kept_only": True, "from_sequence": 1}, credit=1000)
     check(reader.recv(call).kind == sp.DATA, "it reads events of all tenants")
     for method, request in ((PROCESS + "Run", {"command": {"args": ["true"]}}), ("/stockade.v1.SandboxService/Create", {}),
-                            (PROCESS + "List", {}), ("/stockade.v1.SandboxService/List", {})):
+                            (PROCESS + "List", {}), ("/stockade.v1.SandboxService/List", {}), (ANOMALY + "AcknowledgeFinding", {"sequence": 1}),
+                            (ANOMALY + "CreateSilence", {"rule": "mining", "reason": "x", "ttl_ms": 1000}), (ANOMALY + "DeleteSilence", {"silence_id": "0"})):
         failed = reader.fails(method, request)
         check(failed.code == DENIED_PERMISSION and failed.reason == "SCOPE_MISSING", f"{method}: {failed}")
     secret = sp.message("stockade.v1.RunRequest")(command={"args": ["deploy"], "env": [{"name": "KEY", "value": "hunter2"}]})

@@ -236,6 +236,22 @@ def both_are_bounded(b):
         check(not c.unary(SERVICE + "ListSilences", {}, reader).silences, "it may read")
 
 
+def a_limited_token_silences_what_it_may_see(b):
+    box = create(b)
+    with contextlib.closing(connect(b)) as c:
+        for caveat, fits in ((["--templates", "default"], {"template": "default"}), (["--sandboxes", box], {"sandbox_id": box})):
+            r = b.cli("token", "mint", "--scopes", "anomaly.write,anomaly.read", *caveat)
+            check(r.returncode == 0, r.stderr)
+            token = {"authorization": f"Bearer {r.stdout.decode().strip()}"}
+            wanted = {"rule": "alert-it", "reason": "x", "ttl_ms": 3600000}
+            for request in (wanted, {**wanted, "template": "other"}, {**wanted, "sandbox_id": "0" * 32}):
+                failed = c.fails(SERVICE + "CreateSilence", request, token)
+                check(failed.code == 7, f"{caveat} {request}: {failed}")
+            check(c.fails(SERVICE + "AcknowledgeFinding", {"sequence": 1}, token).code == 7, f"{caveat}: findings of other sandboxes")
+            check(c.unary(SERVICE + "CreateSilence", {**wanted, **fits}, token).silence.id, caveat)
+    b.cli("rm", box)
+
+
 def both_outlast_the_broker(b):
     box = create(b, by=b.stranger)
     found = find(b, box, "alert-it", by=b.stranger)
@@ -279,7 +295,7 @@ def main():
                 anomalies(b, "unack", f"{f['instance']}-{f['sequence']}", *(["--tenant", "*"] if by == b.cli else []), by=by)
 
         return run_cases([wrong_requests_change_nothing, findings_are_acknowledged, a_tenant_and_the_host_acknowledge_side_by_side,
-                          a_silence_ends_alerts_and_not_responses, a_tenant_hides_nothing_from_the_host, a_silence_expires, both_are_bounded,
+                          a_silence_ends_alerts_and_not_responses, a_tenant_hides_nothing_from_the_host, a_silence_expires, both_are_bounded, a_limited_token_silences_what_it_may_see,
                           both_outlast_the_broker], call=lambda case: (case(b), fresh()), cleanup=fresh)
 
 
