@@ -151,28 +151,6 @@ make(struct approvals *all, const struct approval_ask *ask, struct approval_op *
 
 // ---- asking
 
-// The error of one that is not used: with its id, so that the caller can come back.
-struct asking {
-    approval_done *done;
-    void *cookie;
-};
-
-static void
-on_asked(void *cookie, const struct approval *a, const struct err *e)
-{
-    struct asking *asking = cookie;
-    struct err pending;
-    struct arena *auto_arena arena = arena_new(APPROVAL_ARENA);
-    const Stockade__V1__Approval *m =
-        a != NULL && arena != NULL ? approval_unpack(a, arena, &pending) : NULL;
-    if (m != NULL)
-        (void)approval_refuse(a, m, &pending);
-    else if (a != NULL)
-        (void)err_sys(&pending, ENOMEM, "ask for approval");
-    asking->done(asking->cookie, NULL, a != NULL ? &pending : e);
-    free(asking);
-}
-
 static int
 use(struct approval *a, approval_done *done, void *cookie, struct approval_op **op, struct err *e)
 {
@@ -187,8 +165,8 @@ denies(const struct approval *a, int64_t now)
            a->ended_ms + DENIED_MS > now;
 }
 
-// The best that there is for this call: one that permits it, or else the newest that waits for answers or was denied lately. *permits
-// says which.
+// The best that there is for this call: one that permits it, or else the newest that waits for answers, also if it is not on the disk yet,
+// or was denied lately. *permits says which.
 static struct approval *
 look_up(const struct approvals *all, const struct approval_ask *ask, bool *permits)
 {
@@ -198,7 +176,7 @@ look_up(const struct approvals *all, const struct approval_ask *ask, bool *permi
     for (struct list *at = all->made.prev; at != &all->made; at = at->prev) {
         struct approval *a = container_of(at, struct approval, node);
         struct err e;
-        if (!a->shown || strcmp(a->tenant, ask->who->tenant) != 0 ||
+        if (strcmp(a->tenant, ask->who->tenant) != 0 ||
             (!approval_is_pending(a) && !approval_is_approved(a) && !denies(a, now)) ||
             (approval_is_approved(a) && a->valid_until_ms <= now))
             continue;
@@ -216,8 +194,8 @@ look_up(const struct approvals *all, const struct approval_ask *ask, bool *permi
     return found;
 }
 
-static int
-refuse(const struct approval *a, struct err *e)
+int
+approval_say(const struct approval *a, struct err *e)
 {
     struct arena *auto_arena arena = arena_new(APPROVAL_ARENA);
     const Stockade__V1__Approval *m = arena != NULL ? approval_unpack(a, arena, e) : NULL;
@@ -252,6 +230,25 @@ approvals_permit(const struct approvals *all, const struct approval_ask *ask, st
     return permits ? 0 : err_set(e, ERR_FAILED_PRECONDITION, "it needs an approval");
 }
 
+struct wish {
+    bool asks; // see approval_op
+    approval_done *done;
+    void *cookie;
+};
+
+// being_made: one for the same call; NULL: there is none. Calls that come at the same time get one approval.
+static int
+make_or_join(struct approvals *all, const struct approval_ask *ask, struct approval *being_made,
+             const struct wish *w, struct approval_op **out, struct err *e)
+{
+    struct approval_op *op =
+        approval_op_new(being_made != NULL ? CHANGE_JOIN : CHANGE_MAKE, NULL, w->done, w->cookie);
+    if (op == NULL)
+        return err_sys(e, ENOMEM, "ask for approval");
+    op->asks = w->asks;
+    return being_made != NULL ? approval_begin(being_made, op, out, e) : make(all, ask, op, out, e);
+}
+
 int
 approvals_ask(struct approvals *all, const struct approval_ask *ask, approval_done *done,
               void *cookie, struct approval_op **op, struct err *e)
@@ -261,16 +258,9 @@ approvals_ask(struct approvals *all, const struct approval_ask *ask, approval_do
     if (ask->id != NULL)
         return a != NULL ? use(a, done, cookie, op, e) : err_errno(e);
     a = look_up(all, ask, &permits);
-    if (a != NULL)
-        return permits ? use(a, done, cookie, op, e) : refuse(a, e);
-    struct asking *asking = malloc(sizeof *asking);
-    if (asking == NULL)
-        return err_sys(e, ENOMEM, "ask for approval");
-    *asking = (struct asking){done, cookie};
-    int r = make(all, ask, approval_op_new(CHANGE_MAKE, NULL, on_asked, asking), op, e);
-    if (r < 0)
-        free(asking);
-    return r;
+    if (a != NULL && a->shown)
+        return permits ? use(a, done, cookie, op, e) : approval_say(a, e);
+    return make_or_join(all, ask, a, &(struct wish){true, done, cookie}, op, e);
 }
 
 int
@@ -279,9 +269,10 @@ approvals_make(struct approvals *all, const struct approval_ask *ask, approval_d
 {
     bool permits = false;
     struct approval *a = look_up(all, ask, &permits);
-    if (a != NULL && !permits && approval_is_pending(a)) {
+    const bool pending = a != NULL && !permits && approval_is_pending(a);
+    if (pending && a->shown) {
         *found = a;
         return 0;
     }
-    return make(all, ask, approval_op_new(CHANGE_MAKE, NULL, done, cookie), op, e);
+    return make_or_join(all, ask, pending ? a : NULL, &(struct wish){false, done, cookie}, op, e);
 }

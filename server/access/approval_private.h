@@ -16,7 +16,15 @@ struct approvals {
     uint32_t pending, kept; // of those on the disk
 };
 
-enum approval_kind { CHANGE_MAKE, CHANGE_VOTE, CHANGE_CANCEL, CHANGE_EXPIRE, CHANGE_USE };
+// CHANGE_JOIN changes nothing: it waits until one that is being made is on the disk.
+enum approval_kind {
+    CHANGE_MAKE,
+    CHANGE_JOIN,
+    CHANGE_VOTE,
+    CHANGE_CANCEL,
+    CHANGE_EXPIRE,
+    CHANGE_USE,
+};
 
 enum { COMMENT_MAX = 257, PATTERN_MAX = 257, APPROVAL_ARENA = 256 * 1024 };
 
@@ -32,6 +40,7 @@ struct approval_op {
         char pattern[PATTERN_MAX];
         uint64_t ttl_ms;
     } grant;
+    bool asks;           // for a call that wants to run: the answer is that the approval is pending
     approval_done *done; // NULL: nobody waits
     void *cookie;
     uint8_t *next; // the version that is being written; owned
@@ -54,6 +63,9 @@ bool approval_summarize(struct approval *a, const Stockade__V1__Approval *m);
 // Adds it to the sums and gauges, or (by -1) takes it away.
 void approval_count(struct approvals *all, const struct approval *a, int by);
 void approval_notify(struct approvals *all, const struct approval *a);
+
+// approval_ask.c: the error of one that is not used, with its id, so that the caller can come back.
+int approval_say(const struct approval *a, struct err *e);
 
 // approval_write.c
 struct approval_op *approval_op_new(enum approval_kind kind, const struct principal *who,

@@ -35,6 +35,11 @@ approval_op_free(struct approval_op *op)
 static void
 finish(struct approval_op *op, const struct err *e)
 {
+    struct err pending;
+    if (e == NULL && op->asks && op->done != NULL) {
+        (void)approval_say(op->a, &pending);
+        e = &pending;
+    }
     if (op->done != NULL)
         op->done(op->cookie, e == NULL ? op->a : NULL, e);
     approval_op_free(op);
@@ -118,9 +123,12 @@ write_version(struct approval_op *op, Stockade__V1__Approval *m, struct err *e)
     return state_write(all->state, STATE_APPROVAL_PUT, value, on_written, op, e);
 }
 
+// 0: it is being written; 1: there is nothing to write.
 static int
 run(struct approval_op *op, struct err *e)
 {
+    if (op->kind == CHANGE_JOIN)
+        return op->a->shown ? 1 : err_set(e, ERR_UNAVAILABLE, "the approval could not be written");
     struct arena *auto_arena arena = arena_new(APPROVAL_ARENA);
     if (arena == NULL)
         return err_sys(e, ENOMEM, "change an approval");
@@ -149,10 +157,11 @@ run_next(struct approval *a)
     while (a->writing == NULL && a->waiting != NULL) {
         struct approval_op *op = take_first(a);
         struct err e;
-        if (run(op, &e) == 0)
+        const int r = run(op, &e);
+        if (r == 0)
             a->writing = op;
         else
-            finish(op, &e);
+            finish(op, r < 0 ? &e : NULL);
     }
 }
 

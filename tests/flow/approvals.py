@@ -309,6 +309,22 @@ def a_call_waits_for_the_answer(b):
         check(failed.reason == "APPROVAL_PENDING" and not ran, f"it waits no longer than it wants: {failed}")
 
 
+def calls_that_come_at_once_get_one_approval(b):
+    clients = [Client(b) for _ in range(20)]
+    calls = [c.begin("/stockade.v1.ProcessService/Run", run_request("echo", "deploy-at-once"), bearer("agent"), credit=1000) for c in clients]
+    ids = set()
+    for c, call in zip(clients, calls):
+        failed = sp.Failed(c.recv(call).status)
+        check(failed.reason == "APPROVAL_PENDING", failed)
+        ids.add(failed.details["ErrorInfo"].metadata["subject"])
+        c.close()
+    check(len(ids) == 1, ids)
+    allowed(approvals(b, "deny", ids.pop(), who="approver"))
+    for i in range(10):  # callers that go away while theirs is written leave no memory, which the end of the broker shows
+        with Client(b) as c:
+            c.begin("/stockade.v1.ProcessService/Run", run_request("echo", "deploy-and-gone", str(i)), bearer("agent"), credit=1000)
+
+
 def a_rule_that_a_reload_adds_meanwhile_asks_as_well(b):
     with Client(b) as c:
         stream = begin_run(c, "echo", "deploy-twice", wait=600000)
@@ -437,6 +453,7 @@ def main():
             a_rule_asks_and_after_the_answer_the_call_runs_once,
             a_pattern_permits_what_matches_it,
             a_call_waits_for_the_answer,
+            calls_that_come_at_once_get_one_approval,
             a_rule_that_a_reload_adds_meanwhile_asks_as_well,
             the_command_waits_or_names_an_approval,
             two_layers_need_two_approvals_and_use_none_before_they_have_both,
