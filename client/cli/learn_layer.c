@@ -105,7 +105,7 @@ add_path_test(struct making *m, size_t i, const char *method, const char *const 
     m->path_tests[i] = &m->path_test[i];
 }
 
-// Only if a transfer was seen: whoever learns from commands alone does not want to lose all files.
+// Only if a transfer was seen: a policy that was learnt from commands alone says nothing about files.
 static void
 add_files(struct making *m)
 {

@@ -50,7 +50,7 @@ enum thing {
 // Completes a word.
 void words_word(const struct offers *o, const char *word, const char *about);
 
-// Completes a thing; the broker is asked for those that it knows. It fails silently.
+// Completes a thing, with an answer of the broker if it knows them. Prints nothing on failure.
 void words_thing(const struct offers *o, enum thing thing);
 
 // Completes an operand of the command of the line.

@@ -80,7 +80,7 @@ struct approval {
     uint8_t *packed;
     size_t packed_n;
     // The approvers that it names, one after the other with their ends: who may see it is known without unpacking it, so that looking
-    // for an approval of somebody else takes no longer than for one that does not exist.
+    // for an approval of another tenant takes no longer than for one that does not exist.
     char *approvers;
     uint32_t approvers_n;
     // ---- approval.c

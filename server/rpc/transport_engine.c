@@ -2,9 +2,26 @@
 // See transport_engine.h.
 #include "transport_engine.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-#include <stdlib.h>
+#include "server/base/log.h"
+#include "server/base/metrics.h"
+
+#define LOG_PAUSE_NS UINT64_C(10000000000)
+enum { LOG_LINES_MAX = 10 }; // within that interval
+
+void
+transport_log(struct transport_log *l, const char *event, const char *what, const char *why)
+{
+    const uint64_t now = uv_hrtime();
+    if (now - l->from_ns >= LOG_PAUSE_NS)
+        *l = (struct transport_log){.from_ns = now};
+    if (l->n++ < LOG_LINES_MAX)
+        log_event(LOG_WARNING, event, "%s: %s", what, why);
+    else
+        metrics_add(METRIC_LOG_OMITTED, 1);
+}
 
 void
 transport_add_listener(struct transport *t, struct list *node)

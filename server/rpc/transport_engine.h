@@ -16,6 +16,13 @@ struct transport {
     void (*end)(struct transport *t); // called once, when it shuts down and nothing is alive
 };
 
+// Log lines about peers: 10 in 10 seconds; further ones are counted.
+struct transport_log {
+    uint64_t from_ns;
+    unsigned n;
+};
+void transport_log(struct transport_log *l, const char *event, const char *what, const char *why);
+
 void transport_add_listener(struct transport *t, struct list *node);
 void transport_gone(struct transport *t);
 

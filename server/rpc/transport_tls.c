@@ -22,7 +22,6 @@
 #include <openssl/ssl.h>
 
 #include "listen.h"
-#include "server/base/log.h"
 #include "server/base/metrics.h"
 #include "tls.h"
 
@@ -37,8 +36,6 @@ enum {
     WRITE_BYTES_MAX = 4 * RECORD_BYTES, // taken of one write
     BARREN_BYTES_MAX = 64 * 1024,       // without plain text, such as updates of keys
     UNREAD_BYTES_MAX = WRITE_BYTES_MAX + 2 * TX_BYTES, // of what TLS answers
-    LOG_PAUSE_MS = 10 * 1000,
-    LOG_LINES_MAX = 10, // within that interval
 };
 #define NS_PER_MS UINT64_C(1000000)
 
@@ -61,8 +58,7 @@ struct engine {
     struct list over;    // open streams with a finished operation that was not reported yet
     unsigned shaking_n;
     unsigned streams_n, streams_most; // that exist; and the most since the last trim
-    uint64_t log_from_ns;             // limit for log lines
-    unsigned logged;
+    struct transport_log log;
     uint8_t plain[RECORD_BYTES];
 };
 
@@ -201,20 +197,6 @@ stream_close(struct transport_stream *s)
 // ---- handshakes
 
 static void
-log_peer(struct engine *t, const char *what, const char *why)
-{
-    uint64_t now = uv_hrtime();
-    if (now - t->log_from_ns >= LOG_PAUSE_MS * NS_PER_MS) {
-        t->log_from_ns = now;
-        t->logged = 0;
-    }
-    if (t->logged++ < LOG_LINES_MAX)
-        log_event(LOG_WARNING, "tls", "%s: %s", what, why);
-    else
-        metrics_add(METRIC_LOG_OMITTED, 1);
-}
-
-static void
 report_failure(struct engine *t, const struct transport_peer *peer, enum failure why,
                const char *text)
 {
@@ -227,7 +209,7 @@ static void
 handshake_failed(struct transport_stream *s, enum failure why, const char *text)
 {
     report_failure(s->engine, &s->peer, why, text);
-    log_peer(s->engine, "a handshake failed", text);
+    transport_log(&s->engine->log, "tls", "a handshake failed", text);
     flush(s); // the alert
     stream_close(s);
 }
@@ -353,7 +335,7 @@ static void
 protocol_error(struct transport_stream *s, const char *why)
 {
     metrics_add(METRIC_PROTOCOL_ERRORS, 1);
-    log_peer(s->engine, "a peer was closed", why);
+    transport_log(&s->engine->log, "tls", "a peer was closed", why);
     s->broken = true;
 }
 
