@@ -218,10 +218,10 @@ write_message(struct writing *w, const ProtobufCMessage *m, enum yaml_style styl
 }
 
 static size_t
-end(struct writing *w)
+end(const struct writing *w, char *out, size_t n)
 {
-    if (w->room > 0)
-        w->out[w->n < w->room ? w->n : w->room - 1] = '\0';
+    if (n > 0)
+        out[w->n < n ? w->n : n - 1] = '\0';
     return w->n;
 }
 
@@ -232,7 +232,7 @@ yaml_write(const ProtobufCMessage *m, enum yaml_style style, char *out, size_t n
     write_message(&w, m, style, 0, true);
     if (style == YAML_BLOCK)
         add(&w, "\n");
-    return end(&w);
+    return end(&w, out, n);
 }
 
 size_t
@@ -240,5 +240,5 @@ yaml_write_quoted(const char *text, char *out, size_t n)
 {
     struct writing w = {out, n, 0};
     add_quoted(&w, text);
-    return end(&w);
+    return end(&w, out, n);
 }
