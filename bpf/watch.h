@@ -49,6 +49,8 @@ enum {
     WATCH_ARGS = 4096, // bytes of the arguments that are hashed
     // built-in sensitive paths at most; the numbers of configured paths start here
     WATCH_SENSITIVE = 128,
+    // the numbers of paths start here that only a written rule asks for: they are no sensitive ones
+    WATCH_SENSITIVE_WRITTEN = 192,
     WATCH_THREADS = 65536, // threads whose profile state is kept, by the low bits of their ids
 };
 
@@ -88,7 +90,7 @@ struct watch_account {
     __u64 exits_by_signal; // of those
     __u64 opens_write;     // files opened for writing
     // attempts to open, move, link, remove, truncate or execute a sensitive path, successful or not
-    __u64 opens_sensitive;
+    __u64 opens_sensitive; // without those that only a written rule asks for; looks_sensitive likewise
     // existing files opened for writing without appending, or truncated to nothing; the same file twice in a row
     // counts once
     __u64 rewrites;

@@ -53,11 +53,11 @@ static __noinline int report_file(struct named *f, struct path_scratch *s)
     struct location p = {};
     if (!f || !s || !find(bpf_get_current_task_btf(), &p))
         return 0;
-    if (f->op == WATCH_FILE_LOOK)
-        COUNT(p.account, looks_sensitive);
-    else if (f->op == WATCH_FILE_PRELOAD)
+    if (f->op == WATCH_FILE_PRELOAD)
         COUNT(p.account, preloads);
-    else
+    else if (f->op == WATCH_FILE_LOOK && f->rule < WATCH_SENSITIVE_WRITTEN)
+        COUNT(p.account, looks_sensitive);
+    else if (f->rule < WATCH_SENSITIVE_WRITTEN)
         COUNT(p.account, opens_sensitive);
     bool first = emit_is_first(p.box->slot, p.box->generation,
                                p.cgroup ^ (__u64)f->rule << 40 ^ (__u64)f->op << 56);
@@ -77,6 +77,12 @@ static __noinline int report_file(struct named *f, struct path_scratch *s)
     return 0;
 }
 
+// Of two matches: the sensitive one, or the only one.
+static __always_inline int better_of(int rule, int later)
+{
+    return later != 0 && (rule == 0 || !path_goes_on((__u32)later)) ? later : rule;
+}
+
 // Checks a path. For an opened file, the walk shows everything that the text can show, except the names of symbolic
 // links. For other calls, the text is appended to its base directory and checked. A sensitive base directory was
 // reported when it was opened or became the working directory. Returns the rule's number + 1; 0: none.
@@ -88,23 +94,23 @@ static __always_inline int look_at(const struct named *f, struct path_scratch *s
         path_above_file(f->walked, ABOVE_BUILD);
         rule = path_match(f->result);
     }
-    if (rule)
+    if (!path_goes_on((__u32)rule))
         return rule;
     if (f->base_only) {
         if (!path_above_base(f->at, ABOVE_HINTS))
-            return 0;
+            return rule;
         build_begin(s);
         path_above_base(f->at, ABOVE_BUILD);
-        return path_match(f->result);
+        return better_of(rule, path_match(f->result));
     }
     if (f->n < 2 || !path_text_hints(f->n))
-        return 0;
+        return rule;
     bool based = s->text[0] != '/' && f->at != NOWHERE;
     build_begin(s);
     path_text(f->n);
     if (based)
         path_above_base(f->at, ABOVE_BUILD);
-    return path_match(f->result);
+    return better_of(rule, path_match(f->result));
 }
 
 // Global, so the verifier checks it once.

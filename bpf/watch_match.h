@@ -44,10 +44,19 @@ __noinline int path_rule(__u64 hash, __s32 result, __u32 last)
     return 0;
 }
 
+// Nothing found, or only what a written rule asks for: a sensitive path that comes later counts before it.
+static __always_inline bool path_goes_on(__u32 found)
+{
+    return found == 0 || found > WATCH_SENSITIVE_WRITTEN;
+}
+
 static __always_inline void path_compare(struct path_scan *s, __u64 hash)
 {
-    if (s->found == 0)
-        s->found = (__u32)path_rule(hash, s->result, s->last);
+    if (!path_goes_on(s->found))
+        return;
+    __u32 found = (__u32)path_rule(hash, s->result, s->last);
+    if (found != 0 && (s->found == 0 || !path_goes_on(found)))
+        s->found = found;
 }
 
 static __always_inline void path_component_ends(struct path_scan *s)
@@ -78,7 +87,7 @@ static long path_byte(__u32 i, struct path_scan *s)
     if (c == '/' || c == 0) {
         s->last = c == 0;
         path_component_ends(s);
-        return c == 0 || s->found != 0;
+        return c == 0 || !path_goes_on(s->found);
     }
     s->whole = watch_fnv(s->whole, c);
     s->one = watch_fnv(s->one, c);

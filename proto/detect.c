@@ -2,13 +2,18 @@
 // See detect.h: events, and what can be seen of the rules.
 #include <string.h>
 
+#include <time.h>
+
 #include "arena.h"
 #include "detect_private.h"
+#include "now.h"
 #include "yaml_tree.h"
 #include "yaml_write.h"
 
 const struct detect_bounds detect_bounds_host = {
     .rules = 1024, .steps = 8192, .table_bytes = 64 << 20, .work = 20000000};
+enum { TIMED = 256 };
+
 const struct detect_bounds detect_bounds_tenant = {
     .rules = 32, .steps = 1024, .table_bytes = 2 << 20, .work = 200000};
 
@@ -22,9 +27,9 @@ detect_is_excepted(const struct detect_rule *r, const struct detect_event *ev)
 }
 
 // From the last step of a sequence to the first, so that one event is not two steps.
-void
-detect_compare(struct detect *d, struct detect_rule *r, const struct detect_event *ev,
-               detect_found_fn *found, void *cookie)
+static void
+compare(struct detect *d, struct detect_rule *r, const struct detect_event *ev,
+        detect_found_fn *found, void *cookie)
 {
     r->looked_at++;
     d->totals.compared++;
@@ -38,6 +43,23 @@ detect_compare(struct detect *d, struct detect_rule *r, const struct detect_even
         r->matched++;
         detect_table_count(d, r, i - 1, ev, found, cookie);
     }
+}
+
+// One in 256 events is timed. The clock takes as long as a cheap rule, so that is left out.
+void
+detect_compare(struct detect *d, struct detect_rule *r, const struct detect_event *ev,
+               detect_found_fn *found, void *cookie)
+{
+    if (d->events % TIMED != 0) {
+        compare(d, r, ev, found, cookie);
+        return;
+    }
+    const uint64_t before = (uint64_t)now_ns(CLOCK_MONOTONIC);
+    const uint64_t from = (uint64_t)now_ns(CLOCK_MONOTONIC);
+    compare(d, r, ev, found, cookie);
+    const uint64_t took = (uint64_t)now_ns(CLOCK_MONOTONIC) - from;
+    r->timed_ns += took > from - before ? took - (from - before) : 0;
+    r->timed++;
 }
 
 struct comparing {
@@ -120,7 +142,7 @@ detect_tests(const struct detect *d)
 // Events that the BPF programs report only if something is suspicious: refused, sensitive, dangerous, or not in the profile. A rule
 // about all of them, without a condition or a count, is decided there.
 static bool
-is_in_kernel(const struct detect_rule *r)
+is_of_kernel(const struct detect_rule *r)
 {
     static const uint32_t kinds[] = {
         STOCKADE__V1__EVENT_KIND__EVENT_KIND_SENSITIVE_OPEN,
@@ -139,6 +161,71 @@ is_in_kernel(const struct detect_rule *r)
            m->all_n + m->any_n + m->not_n == 0 && (left[0] | left[1]) == 0;
 }
 
+// ---- paths
+
+// "/a/b/": a folder that is not one of all programs.
+static bool
+is_folder(const char *text)
+{
+    const char *second = text[0] == '/' ? strchr(text + 1, '/') : NULL;
+    return second != NULL && second[1] != '\0' && text[strlen(text) - 1] == '/';
+}
+
+// The texts of a rule's field `path`, if it needs one of them and the kernel can watch for all: whole paths and folders.
+static const struct detect_part *
+paths_of(const struct detect_match *m)
+{
+    const uint32_t open = STOCKADE__V1__EVENT_KIND__EVENT_KIND_SENSITIVE_OPEN;
+    if ((m->kinds[open / 64] >> open % 64 & 1) == 0)
+        return NULL;
+    for (uint32_t i = 0; i < m->all_n; i++)
+        for (uint32_t k = 0; k < m->all[i].n; k++) {
+            const struct detect_part *p = &m->all[i].part[k];
+            bool fine = p->field == DETECT_PATH && p->suffix_n + p->glob_n == 0;
+            for (size_t n = 0; fine && n < p->exact.n; n++)
+                fine = p->exact.word[n][0] == '/';
+            for (size_t n = 0; fine && n < p->prefix_n; n++)
+                fine = is_folder(p->prefix[n]);
+            if (fine)
+                return p;
+        }
+    return NULL;
+}
+
+static uint32_t
+each_path(const struct detect_rule *r, detect_path_fn *each, void *cookie)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->matches_n && !r->m->tripwire; i++) {
+        const struct detect_part *p = paths_of(&r->match[i]);
+        for (size_t k = 0; p != NULL && each != NULL && k < p->exact.n; k++)
+            each(cookie, p->exact.word[k], false);
+        for (size_t k = 0; p != NULL && each != NULL && k < p->prefix_n; k++)
+            each(cookie, p->prefix[k], true);
+        n += p != NULL ? (uint32_t)(p->exact.n + p->prefix_n) : 0;
+    }
+    return n;
+}
+
+void
+detect_paths(const struct detect *d, detect_path_fn *each, void *cookie)
+{
+    for (uint32_t i = 0; i < detect_count(d); i++)
+        if (d->rule[i].enabled)
+            (void)each_path(&d->rule[i], each, cookie);
+}
+
+// The kernel reports the paths of the rule, and the rule asks for nothing else.
+static bool
+is_of_paths(const struct detect_rule *r)
+{
+    const struct detect_match *m = &r->match[0];
+    return r->matches_n == 1 && r->threshold == 1 && r->exceptions_n == 0 && m->all_n == 1 &&
+           m->all[0].n == 1 && m->any_n + m->not_n == 0 && each_path(r, NULL, NULL) > 0 &&
+           m->kinds[0] + m->kinds[1] ==
+               UINT64_C(1) << STOCKADE__V1__EVENT_KIND__EVENT_KIND_SENSITIVE_OPEN % 64;
+}
+
 bool
 detect_view(const struct detect *d, uint32_t i, struct detect_view *out)
 {
@@ -153,7 +240,9 @@ detect_view(const struct detect *d, uint32_t i, struct detect_view *out)
                                 .builtin = r->m->builtin != NULL,
                                 .function = r->function,
                                 .of = r->of,
-                                .in_kernel = is_in_kernel(r),
+                                .in_kernel = is_of_kernel(r) || is_of_paths(r),
+                                .kernel_paths = each_path(r, NULL, NULL),
+                                .measured_ns = r->timed > 0 ? r->timed_ns / r->timed : 0,
                                 .steps = r->steps,
                                 .table_bytes = r->table.bytes,
                                 .window_ms = r->window_ns / 1000000,

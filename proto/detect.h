@@ -153,6 +153,8 @@ struct detect_view {
     uint32_t steps;     // comparisons for one event in the worst case
     size_t table_bytes; // of its counts
     uint64_t window_ms, threshold;
+    uint32_t kernel_paths; // detect_paths() has them
+    uint64_t measured_ns;  // to compare and count an event, the mean of one in 256; 0: not measured
     uint64_t looked_at, matched, excepted, findings, displaced;
 };
 
@@ -189,6 +191,11 @@ void detect_tripwires_dry(struct detect *d, const struct detect_event *ev, detec
 // The fields of an event beside those of its message. NULL or "": the event does not have it.
 void detect_set_text(struct detect_event *ev, enum detect_field field, const char *text);
 void detect_set_number(struct detect_event *ev, enum detect_field field, uint64_t number);
+
+// Calls `each` for the paths that a rule needs the kernel to report: opens, and other uses, of exactly this path, or (below) of anything
+// below it. Only enabled rules that are no tripwires. NULL d: none.
+typedef void detect_path_fn(void *cookie, const char *path, bool below);
+void detect_paths(const struct detect *d, detect_path_fn *each, void *cookie);
 
 // The rules in the order of the files. False: there is no such rule.
 bool detect_view(const struct detect *d, uint32_t i, struct detect_view *out);

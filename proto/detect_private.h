@@ -59,9 +59,9 @@ struct detect_match {
 // One count. The numbers of a distinct count, and the times of a sequence, follow in the table's `more`.
 struct detect_slot {
     uint64_t key, scope;
-    uint64_t last_ns, quiet_ns;
-    uint64_t at;          // tenths of the window
     uint64_t end_ns, sum; // of this tenth; of all of them, at most UINT64_MAX
+    uint64_t at;          // tenths of the window
+    uint64_t last_ns, quiet_ns;
     uint64_t bucket[DETECT_BUCKETS];
 };
 
@@ -86,26 +86,26 @@ struct detect_table {
     size_t bytes;
 };
 
+// What each event reads comes first, so that it lies in few cache lines.
 struct detect_rule {
-    const Stockade__V1__DetectionRule *m;
-    const char *file;
-    uint32_t line, index;
+    uint64_t event; // the last one that was compared
     bool enabled;
+    uint32_t matches_n; // 1, or those of a sequence
+    uint32_t exceptions_n, once_n;
     Stockade__V1__DetectionFunction function;
     Stockade__V1__DetectionScope per;
     int by, of; // enum detect_field; -1: none
-    uint32_t once_n;
-    int once[4]; // enum detect_field
     uint64_t threshold, window_ns;
-    uint32_t matches_n; // 1, or those of a sequence
-    struct detect_match match[DETECT_STEPS_MAX];
-    uint32_t exceptions_n;
-    struct detect_parts *exception;
-    uint32_t steps;
-    const char *message;
+    uint64_t looked_at, matched;
     struct detect_table table;
-    uint64_t looked_at, matched, excepted, findings, displaced;
-    uint64_t event; // the last one that was compared
+    struct detect_match match[DETECT_STEPS_MAX];
+    struct detect_parts *exception;
+    uint64_t excepted, findings, displaced;
+    uint64_t timed, timed_ns; // events that were timed
+    const Stockade__V1__DetectionRule *m;
+    const char *file, *message;
+    uint32_t line, index, steps;
+    int once[4]; // enum detect_field
 };
 
 // What an event must have for a rule to be compared with it: a whole text, its beginning or its end, or four bytes anywhere.

@@ -223,6 +223,7 @@ detect_test_rule(const struct config_reader *file, struct detect *d, struct dete
     int rc = 0;
     for (size_t i = 0; i < r->m->n_tests && rc == 0; i++, it = it->next)
         rc = run_test(file, d, r, r->m->tests[i], it, work);
+    r->timed = r->timed_ns = 0;
     r->looked_at = r->matched = r->excepted = r->findings = r->displaced = 0;
     return rc < 0 ? err_errno(file->e) : 0;
 }

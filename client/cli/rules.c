@@ -54,8 +54,9 @@ rules_json(const struct detect_view *v)
     json_t *tags = json_array();
     for (size_t i = 0; i < v->rule->n_tags; i++)
         (void)json_array_append_new(tags, json_string(v->rule->tags[i]));
-    return json_pack("{ss sb ss ss ss ss sI sI ss so ss si si sI}", "id", v->rule->id, "enabled",
-                     v->enabled, "severity", severity_of(v, severity, sizeof severity), "response",
+    return json_pack("{ss sb sb ss ss ss ss sI sI ss so ss si si sI}", "id", v->rule->id, "enabled",
+                     v->enabled, "snapshot_first", v->rule->snapshot_first != 0, "severity",
+                     severity_of(v, severity, sizeof severity), "response",
                      response_of(v, response, sizeof response), "description", v->rule->description,
                      "message", v->rule->message, "threshold", (json_int_t)v->threshold,
                      "window_ms", (json_int_t)v->window_ms, "decided_by", decided_by(v), "tags",
@@ -71,7 +72,8 @@ rules_print(const struct detect_view *v)
     if (v->rule->description[0] != '\0')
         (void)printf("description  %s\n", text_clean(v->rule->description, a, sizeof a));
     (void)printf("severity     %s\n", severity_of(v, a, sizeof a));
-    (void)printf("response     %s\n", response_of(v, a, sizeof a));
+    (void)printf("response     %s%s\n", response_of(v, a, sizeof a),
+                 v->rule->snapshot_first ? ", after a snapshot" : "");
     (void)printf("threshold    %" PRIu64 " within %s\n", v->threshold,
                  quantity_write(v->window_ms, quantity_time_ms, b));
     if (v->rule->message[0] != '\0')

@@ -99,15 +99,22 @@ print_rule(const Stockade__V1__RuleState *m)
     if (m->description[0] != '\0')
         (void)printf("description  %s\n", text_clean(m->description, a, sizeof a));
     (void)printf("severity     %s\n", cli_severity_name(m->severity));
-    (void)printf("response     %s\n", text_clean(m->response, a, sizeof a));
+    (void)printf("response     %s%s\n", text_clean(m->response, a, sizeof a),
+                 m->snapshot_first ? ", after a snapshot" : "");
     (void)printf("threshold    %" PRIu64 " within %s\n", m->threshold,
                  quantity_write(m->window_ms, quantity_time_ms, b));
     for (size_t i = 0; i < m->n_tags; i++)
         (void)printf("%s %s\n", i == 0 ? "tags        " : "            ", m->tags[i]);
     (void)printf("decided by   %s\n", text_clean(m->decided_by, a, sizeof a));
     (void)printf("cost         up to %" PRIu32 " comparisons for an event, %" PRIu64
-                 " KiB of counts\n",
+                 " KiB of counts",
                  m->comparisons_max, m->table_bytes >> 10);
+    if (m->measured_ns > 0)
+        (void)printf("; measured: %" PRIu64 " ns for an event", m->measured_ns);
+    (void)putchar('\n');
+    if (m->kernel_paths > 0)
+        (void)printf("paths        the kernel reports %" PRIu32 " for this rule\n",
+                     m->kernel_paths);
     (void)printf("compared     %" PRIu64 ", matched %" PRIu64 ", excepted %" PRIu64
                  ", findings %" PRIu64 "\n",
                  m->compared, m->matched, m->excepted, m->findings);

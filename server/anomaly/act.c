@@ -129,8 +129,9 @@ ask(struct anomaly_block *b, struct sandbox *s, enum response what)
     free(one);
 }
 
+// first: a snapshot is taken before it.
 static void
-act_on(struct anomaly_block *b, enum response what)
+act_on(struct anomaly_block *b, enum response what, bool first)
 {
     struct server *srv = b->all->srv;
     struct err e;
@@ -140,7 +141,8 @@ act_on(struct anomaly_block *b, enum response what)
                   b->sandbox_id, b->why);
         return;
     }
-    if (is_done(b, s, what))
+    if (is_done(b, s, what) ||
+        (what != RESPONSE_DENY_NETWORK && anomaly_snap_begin(b, s, what, first)))
         return;
     const struct log_about about = {.sandbox = b->sandbox_id, .tenant = b->tenant};
     log_event_about(LOG_WARNING, "anomaly-response", &about, "%s sandbox %s: %s",
@@ -151,6 +153,12 @@ act_on(struct anomaly_block *b, enum response what)
         return;
     }
     ask(b, s, what);
+}
+
+void
+anomaly_respond(struct anomaly_block *b, enum response what)
+{
+    act_on(b, what, false);
 }
 
 void
@@ -165,8 +173,8 @@ anomaly_act(struct anomaly *a)
         b->deny_network = false;
         // First: a sandbox that is removed has no network to deny.
         if (deny)
-            act_on(b, RESPONSE_DENY_NETWORK);
+            act_on(b, RESPONSE_DENY_NETWORK, false);
         if (what != 0)
-            act_on(b, what);
+            act_on(b, what, b->first);
     }
 }

@@ -49,12 +49,13 @@ make_set(struct anomaly *a, uint32_t i)
 }
 
 static void
-write_sensitive(const struct bpf *bpf, const struct sensitive_config *config)
+write_sensitive(const struct bpf *bpf, const struct anomaly_settings *settings)
 {
     static struct sensitive_table table;
     if (bpf == NULL || bpf->fd[BPF_FD_SENSITIVE] < 0 || bpf->fd[BPF_FD_SENSITIVE_HINTS] < 0)
         return;
-    uint32_t lost = anomaly_sensitive_fill(&table, config);
+    uint32_t lost = anomaly_sensitive_fill(&table, &settings->sensitive);
+    lost += anomaly_sensitive_rules(&table, settings->rules);
     lost +=
         anomaly_sensitive_write(&table, bpf->fd[BPF_FD_SENSITIVE], bpf->fd[BPF_FD_SENSITIVE_HINTS]);
     metrics_add(METRIC_PATHS_UNWATCHED, lost);
@@ -81,6 +82,7 @@ anomaly_reloaded(struct anomaly *a)
         make_set(a, i);
     }
     a->profiles.sets_n = c->templates_n;
+    write_sensitive(a->srv->bpf, a->settings); // the rules may name other paths
     telemetry_want_for_detectors(a->srv->telemetry);
 }
 
@@ -92,6 +94,7 @@ anomaly_free(struct anomaly *a)
     for (uint32_t i = 0; i < a->profiles.sets_n; i++)
         save_changed(a, i);
     loop_timer_stop(&a->soon);
+    anomaly_snaps_end(a);
     for (uint32_t i = 0; i < BPF_SLOTS; i++)
         free(a->block[i]);
     findings_clear(&a->findings);
@@ -164,8 +167,14 @@ ask_for(struct anomaly_block *b, const struct finding *f)
     if (deny ? b->act == 0 : f->response > b->act)
         (void)snprintf(b->why, sizeof b->why, "rule %s: %s", f->rule, f->text);
     b->deny_network = b->deny_network || deny;
-    if (!deny && f->response > b->act)
+    // A response without a snapshot does not wait for one.
+    if (!deny && f->response >= b->act)
+        b->first = f->snapshot_first && (f->response > b->act || b->first);
+    if (!deny && f->response > b->act) {
         b->act = f->response;
+        memcpy(b->act_rule, f->rule, sizeof b->act_rule);
+        b->act_of_tenant = f->tenant_rule;
+    }
     list_remove(&b->acting);
     list_append(&b->all->acting, &b->acting);
 }
@@ -258,6 +267,7 @@ on_raise(void *cookie, enum box_voice voice, enum anomaly_rule rule, double scor
     struct finding f = {
         .severity = (enum severity)p->severity,
         .response = (enum response)p->response,
+        .snapshot_first = p->snapshot == 1,
         .score = score,
         .threshold = (double)p->threshold,
     };
@@ -504,11 +514,12 @@ anomaly_new(struct server *srv, const struct anomaly_settings *settings, const c
     a->state_dir = state_dir;
     list_init(&a->waiters);
     list_init(&a->acting);
+    list_init(&a->snaps);
     a->profiles.bpf = srv->bpf;
     a->profiles.sets_n = sandboxes_settings(srv->sandboxes)->templates_n;
     for (uint32_t i = 0; i < a->profiles.sets_n; i++)
         make_set(a, i);
-    write_sensitive(srv->bpf, &settings->sensitive);
+    write_sensitive(srv->bpf, settings);
     const struct observer o = {
         .cookie = a,
         .live = on_live,

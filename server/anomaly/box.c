@@ -194,6 +194,15 @@ box_count(struct box *b, enum anomaly_rule rule, uint64_t now_ns, uint64_t subje
 // ---- events
 
 // What the counters of the kernel count, too.
+// Only a written rule asks for the path: the counters do not have it, and it is no tripwire's.
+static bool
+is_written(const struct event *head, const void *body)
+{
+    return head->kind == EVENT_OPEN &&
+           ((const struct watch_open *)body)->rule >= WATCH_SENSITIVE_WRITTEN &&
+           ((const struct watch_open *)body)->op != WATCH_FILE_PRELOAD;
+}
+
 static void
 note_seen(struct box *b, const struct event *head, const void *body)
 {
@@ -239,6 +248,8 @@ box_event(struct box *b, const struct event *event, const void *body, enum box_e
         [EVENT_LISTEN] = sizeof(struct net_event),
     };
     if (event->kind >= EVENT_KINDS || event->size < sizes[event->kind])
+        return;
+    if (is_written(event, body))
         return;
     note_seen(b, event, body);
     if (event->kind == EVENT_DENIED || event->kind == EVENT_CONNECT)

@@ -32,6 +32,11 @@ struct anomaly_block {
     enum response act;
     bool deny_network; // requested, and has not begun
     char why[FINDING_TEXT_MAX + 64];
+    bool first;                  // a snapshot is taken before it
+    char act_rule[FINDING_RULE]; // whose response it is
+    bool act_of_tenant;
+    struct anomaly_snap *snap; // in progress; NULL: none
+    uint32_t snaps;            // so far
     bool throttled;
     bool throttling, pausing, denying; // a request to the spawner is pending
     // Of rules of the host, and of the tenant, which hide nothing of each other.
@@ -46,6 +51,7 @@ struct anomaly {
     struct anomaly_block *block[BPF_SLOTS];
     struct findings findings;
     struct list waiters, acting;
+    struct list snaps;       // struct anomaly_snap
     struct loop_timer *soon; // both are served
     struct profiles profiles;
     uint64_t saved_ns;
@@ -75,5 +81,11 @@ void anomaly_written(void *anomaly, struct sandbox *s, const struct Stockade__V1
 // Schedules the waiting work for after this call.
 void anomaly_soon(struct anomaly *a);
 
-// act.c: begins the requested responses.
+// act.c: begins the requested responses; and one of them, after its snapshot.
 void anomaly_act(struct anomaly *a);
+void anomaly_respond(struct anomaly_block *b, enum response what);
+
+// snapshot_first.c: true: a snapshot was begun, or is in progress, and the response follows it; otherwise it is due now. `first`: the
+// response wants a snapshot.
+bool anomaly_snap_begin(struct anomaly_block *b, struct sandbox *s, enum response what, bool first);
+void anomaly_snaps_end(struct anomaly *a);

@@ -13,7 +13,7 @@
 
 #define USUAL(severity, response, threshold, window)                                               \
     {                                                                                              \
-        1, SEVERITY_##severity, RESPONSE_##response, 0, threshold, window                          \
+        1, SEVERITY_##severity, RESPONSE_##response, 2, threshold, window                          \
     }
 
 // The default thresholds are above the figures of the benign jobs of tests/bench/anomaly: builds, package managers,
@@ -141,6 +141,7 @@ anomaly_config_inherit(struct anomaly_config *c, const struct anomaly_config *ab
         own->enabled = own->enabled != 0 ? own->enabled : from->enabled;
         own->severity = own->severity != 0 ? own->severity : from->severity;
         own->response = own->response != 0 ? own->response : from->response;
+        own->snapshot = own->snapshot != 0 ? own->snapshot : from->snapshot;
         own->threshold = own->threshold != 0 ? own->threshold : from->threshold;
         own->window_ms = own->window_ms != 0 ? own->window_ms : from->window_ms;
     }

@@ -57,10 +57,10 @@ extern const struct anomaly_parameter_row anomaly_parameter_table[ANOMALY_PARAME
 
 // The settings of a rule in force. In the configuration 0 means "not set".
 struct anomaly_policy {
-    uint32_t enabled;  // 1: yes, 2: no
-    uint32_t severity; // enum severity
-    uint32_t response; // enum response
-    uint32_t zero;
+    uint32_t enabled;   // 1: yes, 2: no
+    uint32_t severity;  // enum severity
+    uint32_t response;  // enum response
+    uint32_t snapshot;  // before the response; 1: yes, 2: no
     uint64_t threshold; // the rule raises a finding at this score
     uint64_t window_ms; // time over which it counts, and in which it reports a subject once
 };

@@ -5,6 +5,8 @@
 #include <bpf/bpf.h>
 #include <string.h>
 
+#include "proto/detect.h"
+
 // Keys and credentials; memory and environment of processes; the kernel; files that are executed automatically.
 // /etc/passwd, /root, .npmrc and .bash_history are not in the list: benign programs, and agents that believe to be
 // root, look at them unprompted.
@@ -86,6 +88,8 @@ static const struct {
 };
 enum { PATTERNS = sizeof patterns / sizeof patterns[0] };
 _Static_assert(sizeof patterns / sizeof patterns[0] <= WATCH_SENSITIVE, "as many as there may be");
+_Static_assert(WATCH_SENSITIVE + SENSITIVE_OWN_MAX == WATCH_SENSITIVE_WRITTEN,
+               "then those of rules");
 
 const char *
 anomaly_sensitive_at(uint32_t i)
@@ -196,6 +200,61 @@ anomaly_sensitive_fill(struct sensitive_table *t, const struct sensitive_config 
     for (uint32_t i = 0; i < c->own_n; i++)
         lost += !anomaly_sensitive_place(t, c->own[i], WATCH_SENSITIVE + i, 0);
     return lost;
+}
+
+// ---- paths of rules
+
+struct written_paths {
+    struct sensitive_table *t; // NULL: they are only checked
+    uint32_t n, lost;
+    struct err *e;
+    int rc;
+};
+
+// Sensitive paths are watched in any case.
+static void
+add_written(void *cookie, const char *path, bool below)
+{
+    struct written_paths *w = cookie;
+    struct err e;
+    char pattern[SENSITIVE_PATTERN_MAX + 1];
+    size_t n = strnlen(path, sizeof pattern - 1);
+    memcpy(pattern, path, n);
+    pattern[n] = '\0';
+    if (below && n > 1 && pattern[n - 1] == '/')
+        pattern[n - 1] = '\0';
+    if (w->rc < 0 || anomaly_sensitive_find(pattern) >= 0)
+        return;
+    if (w->n == SENSITIVE_WRITTEN_MAX)
+        w->rc = err_set(w->e, ERR_INVALID_ARGUMENT,
+                        "rules about SENSITIVE_OPEN name more than %d paths that the kernel would "
+                        "have to report",
+                        SENSITIVE_WRITTEN_MAX);
+    else if (anomaly_sensitive_check(pattern, &e) < 0)
+        w->rc = err_set(w->e, ERR_INVALID_ARGUMENT, "the path %.64s of a rule %s", path, e.text);
+    if (w->rc < 0)
+        return;
+    if (w->t != NULL)
+        w->lost += !anomaly_sensitive_place(w->t, pattern, WATCH_SENSITIVE_WRITTEN + w->n,
+                                            below ? 0 : WATCH_WHEN_LAST);
+    w->n++;
+}
+
+uint32_t
+anomaly_sensitive_rules(struct sensitive_table *t, const struct detect *rules)
+{
+    struct err ignored;
+    struct written_paths w = {.t = t, .e = &ignored};
+    detect_paths(rules, add_written, &w);
+    return w.lost;
+}
+
+int
+anomaly_sensitive_check_rules(const struct detect *rules, struct err *e)
+{
+    struct written_paths w = {.e = e};
+    detect_paths(rules, add_written, &w);
+    return w.rc;
 }
 
 uint32_t

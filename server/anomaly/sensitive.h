@@ -10,7 +10,8 @@
 #include "proto/err.h"
 
 enum {
-    SENSITIVE_OWN_MAX = 64, // patterns of the configuration
+    SENSITIVE_OWN_MAX = 64,     // patterns of the configuration
+    SENSITIVE_WRITTEN_MAX = 64, // paths of detection rules
     SENSITIVE_PATTERN_MAX = 128,
 };
 
@@ -41,6 +42,13 @@ uint32_t anomaly_sensitive_fill(struct sensitive_table *t, const struct sensitiv
 // Adds one pattern to a table: enum watch_when bits. False: its slots are all in use.
 bool anomaly_sensitive_place(struct sensitive_table *t, const char *pattern, uint32_t rule,
                              uint32_t when);
+
+// Adds the paths that detection rules need (proto/detect.h). Returns how many did not fit.
+struct detect;
+uint32_t anomaly_sensitive_rules(struct sensitive_table *t, const struct detect *rules);
+
+// The paths of the rules can be watched. INVALID_ARGUMENT: one cannot, or there are too many.
+int anomaly_sensitive_check_rules(const struct detect *rules, struct err *e);
 
 // Writes the table to the kernel's maps "sensitive" and "sensitive_hints". Returns how many entries failed.
 uint32_t anomaly_sensitive_write(const struct sensitive_table *t, int sensitive_fd, int hints_fd);

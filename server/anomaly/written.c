@@ -84,6 +84,7 @@ on_found(void *cookie, const struct detect_finding *f)
     const struct writing *w = cookie;
     struct finding out = {.severity = (enum severity)f->rule->severity,
                           .response = response_of(f),
+                          .snapshot_first = f->rule->snapshot_first,
                           .score = (double)f->score,
                           .threshold = (double)f->threshold};
     if (f->why == DETECT_REPEATED && out.response < RESPONSE_THROTTLE)

@@ -78,6 +78,7 @@ add_counts(struct arena *a, const struct detect_view *v, Stockade__V1__RuleState
     m->excepted = v->excepted;
     m->findings = v->findings;
     m->displaced = v->displaced;
+    m->measured_ns = v->measured_ns;
     return m->file != NULL;
 }
 
@@ -97,7 +98,9 @@ rules_convert_rule(struct arena *a, const struct rules_shown *shown, uint32_t i)
     m->response = rules_response_name(v.rule);
     m->threshold = v.threshold;
     m->window_ms = v.window_ms;
-    m->decided_by = v.in_kernel ? "kernel" : "broker";
+    m->snapshot_first = v.rule->snapshot_first;
+    m->kernel_paths = host ? v.kernel_paths : 0; // the kernel watches for the host
+    m->decided_by = v.in_kernel && (host || v.kernel_paths == 0) ? "kernel" : "broker";
     m->comparisons_max = v.steps;
     m->table_bytes = v.table_bytes;
     if (shown->whole && !(add_counts(a, &v, m) && add_definition(a, shown->rules, i, m)))
@@ -174,6 +177,7 @@ convert_tripwire(struct arena *a, const struct anomaly_settings *settings, int r
     m->response = finding_response_name(p->response);
     m->threshold = p->threshold;
     m->window_ms = p->window_ms;
+    m->snapshot_first = p->snapshot == 1;
     m->decided_by = "tripwire";
     return add_conditions(a, settings->rules, row->name, whole, m) ? m : NULL;
 }

@@ -375,6 +375,11 @@
             "Events not compared with the rules of their tenant, which took too long.")            \
     COUNTER(RESPONSES, NUMBER, RESPONSE, NONE, "stockade_finding_responses_total",                 \
             "Responses to findings that were begun: throttle, pause, kill.")                       \
+    COUNTER(SNAPSHOTS_FIRST, NUMBER, NONE, NONE, "stockade_finding_snapshots_total",               \
+            "Snapshots taken before the response to a finding.")                                   \
+    COUNTER(SNAPSHOTS_FIRST_FAILED, NUMBER, NONE, NONE,                                            \
+            "stockade_finding_snapshot_failures_total",                                            \
+            "Responses to findings that followed without their snapshot, which failed.")           \
     COUNTER(RESPONSES_FAILED, NUMBER, RESPONSE, NONE, "stockade_finding_response_failures_total",  \
             "Responses to findings that failed.")                                                  \
     LOSS(PATHS_UNWATCHED, NONE, "stockade_sensitive_paths_unwatched_total",                        \

@@ -73,6 +73,7 @@ read_tripwire(const struct detect_view *v, int rule, struct anomaly_policy *out,
         (struct anomaly_policy){.enabled = v->rule->disabled ? 2 : 1,
                                 .severity = v->rule->severity,
                                 .response = v->rule->response,
+                                .snapshot = v->rule->snapshot_first ? 1 : 2,
                                 .threshold = a != NULL ? a->threshold : 0,
                                 .window_ms = a != NULL && a->window[0] != '\0' ? v->window_ms : 0};
     if (out->threshold != 0 &&
@@ -95,6 +96,8 @@ set(struct anomaly_policy *now, const struct anomaly_policy *before,
         now->severity = by->severity;
     if (by->response != 0 && now->response == before->response)
         now->response = by->response;
+    if (by->snapshot != 0 && now->snapshot == before->snapshot)
+        now->snapshot = by->snapshot;
     if (by->threshold != 0 && now->threshold == before->threshold)
         now->threshold = by->threshold;
     if (by->window_ms != 0 && now->window_ms == before->window_ms)
@@ -131,6 +134,9 @@ config_use_rules(struct config *c, struct detect *rules, struct err *e)
         if (v.tripwire)
             all[rule] = one;
     }
+    const int rc = anomaly_sensitive_check_rules(rules, e);
+    if (rc < 0)
+        return rc;
     for (int i = 0; i < ANOMALY_RULES; i++)
         apply(c, i, &all[i]);
     return 0;

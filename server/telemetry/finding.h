@@ -58,6 +58,7 @@ struct finding {
     bool tenant_rule;              // the tenant wrote the rule
     char silence[FINDING_SILENCE]; // the silence that applied; "": none
     bool silenced;                 // no alert is raised
+    bool snapshot_first;           // before the response
 };
 
 // Sets the tags, as many as fit.

@@ -193,6 +193,50 @@ def each_response_follows(b):
     check("kill-it" in b.log(), "the log says why")
 
 
+FIRST = """
+rules:
+  - {id: first-kill, severity: critical, response: kill, snapshot_first: true, message: m, match: {kinds: [exec], all: [{arguments: {glob: ["*keep-me*"]}}]}}
+  - {id: first-pause, severity: warning, response: pause, snapshot_first: true, message: m, match: {kinds: [exec], all: [{arguments: {glob: ["*rest-me*"]}}]}}
+"""
+FILLING = "/usr/bin/true keep-me; for i in $(seq 1000000); do echo $i > f$((i % 50)); done"
+
+
+def said(b, rule, box):
+    return [f["text"] for f in findings(b, "--rule", rule, "--sandbox", box)]
+
+
+def a_snapshot_comes_before_the_response(b):
+    with open(FOLDER + "/first.yaml", "w", encoding="utf-8") as f:
+        f.write(FIRST)
+    own(b, "set", FOLDER + "/first.yaml")
+    check(b.json("rules", "show", "first-kill")[1]["snapshot_first"], "it is shown")
+    box = create(b)
+    b.popen("exec", "-n", box, "--", "/bin/sh", "-c", "echo there > evidence; /usr/bin/true rest-me; sleep 100")
+    until(lambda: box_of(b, box)["state"] == "PAUSED", f"it is paused: {b.log()[-2000:]}")
+    check(any(t.startswith("snapshot finding-") and t.endswith("was taken before the response, pause") for t in said(b, "first-pause", box)),
+          said(b, "first-pause", box))
+    check(len(b.json("snapshot", "ls", box)[1]) == 1, "the sandbox has it")
+    b.cli("rm", box)
+    box = create(b)
+    b.popen("exec", "-n", box, "--", "/bin/sh", "-c", "echo there > evidence; " + FILLING)  # it goes on writing
+    until(lambda: b.cli("get", box).returncode != 0, "it is removed")
+    text = next(t for t in said(b, "first-kill", box) if t != "m")
+    check("was taken, and kept, before the response, kill" in text, text)
+    name = text.split()[1]
+    new = create(b, "--snapshot", name)
+    r = b.cli("exec", "-n", new, "--", "cat", "evidence")
+    check(r.stdout == b"there\n", r)
+    # A tenant keeps eight: the response follows all the same.
+    for i in range(8):
+        box = create(b)
+        b.popen("exec", "-n", box, "--", "/bin/sh", "-c", "/usr/bin/true keep-me; sleep 100")
+        until(lambda: b.cli("get", box).returncode != 0, "it is removed")
+    check(any("no snapshot was taken before the response, kill: the tenant keeps eight" in t for t in said(b, "first-kill", box)), said(b, "first-kill", box))
+    for m in b.json("snapshot", "ls")[1]:
+        b.cli("snapshot", "rm", m["kept_id"])
+    own(b, "rm", "first")
+
+
 def a_network_can_be_denied(b):
     r = b.cli("create", "--template", "wide", "--allow", "192.0.2.1:80")
     if r.returncode != 0:
@@ -390,6 +434,40 @@ def a_tripwire_is_tuned_and_switched_off(b):
     check(severities() == ["warning"], "it is as before")
 
 
+MARKED = """
+rules:
+  - id: marked-file
+    severity: info
+    match: {kinds: [sensitive_open], all: [{path: {exact: [/home/agent/marked], prefix: [/home/agent/data/]}}]}
+    aggregate: {once_for: [path]}
+    message: "{operation} of {path}"
+"""
+
+
+def the_kernel_reports_the_paths_that_a_rule_names(b):
+    write(MARKED.replace("/agent/marked", "/../marked"))
+    check("the path /home/../marked of a rule must not have" in b.reload(), "a path that no file has")
+    write(MARKED.replace("/home/agent/marked", ", ".join(f"/m/{i}" for i in range(64))))
+    check("more than 64 paths" in b.reload(), "the kernel's table has a bound")
+    write(MARKED)
+    b.reload()
+    shown = b.json("rules", "show", "marked-file")[1]
+    check(shown["decided_by"] == "kernel" and shown["kernel_paths"] == 2, shown)
+    box = create(b)
+    run(b, box, "cd /home/agent; mkdir data; echo > marked; echo > data/x; echo > other; cat marked > /dev/null; sleep 0.2")
+    until(lambda: len(findings(b, "--sandbox", box)) >= 2, "both paths")
+    check({f["text"] for f in findings(b, "--sandbox", box)} == {"open of /home/agent/marked", "open of /home/agent/data/x"}, findings(b, "--sandbox", box))
+    run(b, box, "cd /home/agent/data; mkdir .ssh; cat .ssh/id_rsa; sleep 0.2")
+    until(lambda: findings(b, "--sandbox", box, "--rule", "sensitive-path"), "a rule about a folder hides no tripwire")
+    write("rules: []")
+    b.reload()
+    b.cli("rm", box)
+    box = create(b)
+    run(b, box, "cd /home/agent; echo > marked; sleep 0.3")
+    check(b.cli("events", "--sandbox", box, "--kind", "sensitive_open").stdout == b"", "it is not reported any more")
+    b.cli("rm", box)
+
+
 def the_broker_does_not_start_with_wrong_rules(b):
     write("rules: [{id: broken}]")
     b.stop()
@@ -402,9 +480,10 @@ if __name__ == "__main__":
     with Broker(config=CONFIG % PATH) as broker:
         sys.exit(run_cases([wrong_files_say_where, files_are_checked_and_shown_without_a_broker,
                             a_rule_finds_and_finds_again_in_each_job, a_sequence_needs_its_order, a_flood_of_keys_is_a_finding,
-                            each_response_follows, a_network_can_be_denied,
+                            each_response_follows, a_snapshot_comes_before_the_response, a_network_can_be_denied,
                             wrong_rules_of_a_tenant_change_nothing, a_tenant_has_rules_of_its_own,
                             rules_of_a_tenant_are_for_its_sandboxes_only, a_call_compares_given_events,
                             a_dry_run_finds_what_happened, rules_of_tenants_outlast_the_broker,
                             a_reload_is_whole_or_nothing, a_tripwire_is_tuned_and_switched_off,
+                            the_kernel_reports_the_paths_that_a_rule_names,
                             the_broker_does_not_start_with_wrong_rules], lambda case: case(broker)))

@@ -51,6 +51,10 @@ export interface RuleInfo {
   severity: RuleSeverity;
   /** "log", "alert", "throttle", "pause", "kill" or "deny-network". */
   response: string;
+  /** A snapshot of the sandbox is taken before the response. */
+  snapshotFirst: boolean;
+  /** The rule as it counts, in YAML, without its tests. */
+  definition: string;
   /** The score at which it is a finding. */
   threshold: number;
   /** The time over which it counts. */
@@ -146,6 +150,8 @@ function ruleInfo(message: RuleState): RuleInfo {
     description: message.description,
     severity: SEVERITIES.get(message.severity) ?? "info",
     response: message.response,
+    snapshotFirst: message.snapshotFirst,
+    definition: message.definition,
     threshold: Number(message.threshold),
     windowMs: Number(message.windowMs),
     tags: [...message.tags],

@@ -57,6 +57,10 @@ class RuleInfo:
     severity: RuleSeverity
     #: ``log``, ``alert``, ``throttle``, ``pause``, ``kill`` or ``deny-network``.
     response: str
+    #: A snapshot of the sandbox is taken before the response.
+    snapshot_first: bool
+    #: The rule as it counts, in YAML, without its tests.
+    definition: str
     #: The score at which it is a finding.
     threshold: int
     #: The time over which it counts.
@@ -131,6 +135,8 @@ def _rule(m: rules_service_pb2.RuleState) -> RuleInfo:
         description=m.description,
         severity=_SEVERITIES.get(m.severity, "info"),
         response=m.response,
+        snapshot_first=m.snapshot_first,
+        definition=m.definition,
         threshold=m.threshold,
         window_ms=m.window_ms,
         tags=tuple(m.tags),
