@@ -90,7 +90,8 @@ struct watch_account {
     __u64 exits_by_signal; // of those
     __u64 opens_write;     // files opened for writing
     // attempts to open, move, link, remove, truncate or execute a sensitive path, successful or not
-    __u64 opens_sensitive; // without those that only a written rule asks for; looks_sensitive likewise
+    // It leaves out paths that only a written rule asks for, and so does looks_sensitive.
+    __u64 opens_sensitive;
     // existing files opened for writing without appending, or truncated to nothing; the same file twice in a row
     // counts once
     __u64 rewrites;

@@ -341,23 +341,6 @@ enter(struct anomaly *a, struct sandbox *s, struct job *j, uint64_t event_ns)
     return &b->box;
 }
 
-// The event as conditions see it. False: none is about it.
-static bool
-fill_event(const struct anomaly *a, const struct sandbox *s, const Stockade__V1__Event *m,
-           uint64_t time_ns, struct detect_event *out)
-{
-    const struct sandbox_spec *spec = &s->spec;
-    if (!detect_has_tripwires(a->settings->rules, (uint32_t)m->kind))
-        return false;
-    detect_fill(m, time_ns, out);
-    for (uint32_t i = 0; i < spec->labels_n && i < DETECT_LABELS_MAX; i++) {
-        out->label_key[i] = spec->labels[i].key;
-        out->label_value[i] = spec->labels[i].value;
-        out->labels_n++;
-    }
-    return true;
-}
-
 static void
 on_event(void *cookie, struct sandbox *s, struct job *j, const struct event *event,
          const void *body, const Stockade__V1__Event *m)
@@ -372,7 +355,7 @@ on_event(void *cookie, struct sandbox *s, struct job *j, const struct event *eve
     enum box_exe exe = BOX_EXE_KNOWN;
     if (event->kind == EVENT_EXEC && event->size >= sizeof(struct watch_exec) && j != NULL)
         exe = profiles_exec(&a->profiles, s->spec.template->number, body);
-    box_event(b, event, body, exe, fill_event(a, s, m, event->time_ns, &ev) ? &ev : NULL);
+    box_event(b, event, body, exe, anomaly_fill_event(a, s, m, event->time_ns, &ev) ? &ev : NULL);
 }
 
 static void

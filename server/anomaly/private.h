@@ -78,6 +78,12 @@ void anomaly_tripwire_tags(const struct anomaly *a, uint32_t rule, struct findin
 // written.c: compares an event with the rules that users have written.
 void anomaly_written(void *anomaly, struct sandbox *s, const struct Stockade__V1__Event *m);
 
+// written.c: the event as the conditions of tripwires see it. False: none is about it.
+struct detect_event;
+bool anomaly_fill_event(const struct anomaly *a, const struct sandbox *s,
+                        const struct Stockade__V1__Event *m, uint64_t time_ns,
+                        struct detect_event *out);
+
 // Schedules the waiting work for after this call.
 void anomaly_soon(struct anomaly *a);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A snapshot of a sandbox before a response to a finding, so that the files can be looked at afterwards.
+// Takes a snapshot of a sandbox before a response to a finding: it keeps the evidence.
 //
 //   finding -> snapshot (jobs are frozen while it is copied) -> of a kill: the sandbox is paused, the snapshot is kept -> response
 //

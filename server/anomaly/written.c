@@ -201,3 +201,19 @@ anomaly_has_written(const struct anomaly *a, const char *tenant, const char *rul
     return detect_find(a->settings->rules, rule) >= 0 || strcmp(rule, RULE_OVER_BUDGET) == 0 ||
            tenant_rules_have(a->srv->rules, tenant, rule);
 }
+
+bool
+anomaly_fill_event(const struct anomaly *a, const struct sandbox *s, const Stockade__V1__Event *m,
+                   uint64_t time_ns, struct detect_event *out)
+{
+    const struct sandbox_spec *spec = &s->spec;
+    if (!detect_has_tripwires(a->settings->rules, (uint32_t)m->kind))
+        return false;
+    detect_fill(m, time_ns, out);
+    for (uint32_t i = 0; i < spec->labels_n && i < DETECT_LABELS_MAX; i++) {
+        out->label_key[i] = spec->labels[i].key;
+        out->label_value[i] = spec->labels[i].value;
+        out->labels_n++;
+    }
+    return true;
+}
