@@ -10,6 +10,8 @@
 #include "server/anomaly/tenant_rules.h"
 #include "server/telemetry/finding.h"
 
+enum { DEFINITION_MAX = 131072 }; // as in the schema
+
 const char *
 rules_response_name(const Stockade__V1__DetectionRule *r)
 {
@@ -58,8 +60,9 @@ copy_texts(struct arena *a, const Stockade__V1__DetectionRule *from, Stockade__V
 static bool
 add_definition(struct arena *a, const struct detect *d, uint32_t i, Stockade__V1__RuleState *m)
 {
-    char none[1];
-    const size_t n = detect_definition(d, i, none, sizeof none);
+    const size_t n = detect_definition(d, i, NULL, 0);
+    if (n > DEFINITION_MAX)
+        return true; // stays empty
     char *text = arena_alloc(a, n + 1);
     if (text != NULL)
         (void)detect_definition(d, i, text, n + 1);

@@ -226,6 +226,10 @@ def a_snapshot_comes_before_the_response(b):
     new = create(b, "--snapshot", name)
     r = b.cli("exec", "-n", new, "--", "cat", "evidence")
     check(r.stdout == b"there\n", r)
+    box = create(b)  # a snapshot of the tenant's rule does not delay a response of the host's
+    b.popen("exec", "-n", box, "--", "/bin/sh", "-c", "/usr/bin/true kill-me keep-me; sleep 100")
+    until(lambda: b.cli("get", box).returncode != 0, "it is removed")
+    check(f"kill sandbox {box}: rule kill-it" in b.log() and said(b, "first-kill", box) == ["m"], said(b, "first-kill", box))
     # A tenant keeps eight: the response follows all the same.
     for i in range(8):
         box = create(b)
