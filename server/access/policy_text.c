@@ -1,56 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 // See policy_private.h: what a caller that was refused may do instead, from what the rule is about.
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "policy_private.h"
+#include "proto/phrase.h"
 #include "proto/quantity.h"
 
-struct list {
-    char *text;
-    size_t n, used;
-};
-
-static void add(struct list *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
 static void
-add(struct list *l, const char *fmt, ...)
-{
-    va_list ap;
-    if (l->used >= l->n)
-        return;
-    va_start(ap, fmt);
-    const int n = vsnprintf(l->text + l->used, l->n - l->used, fmt, ap);
-    va_end(ap);
-    l->used += n > 0 ? (size_t)n : 0;
-}
-
-static void
-add_words(struct list *l, const char *before, size_t n, const char *const *words)
+add_words(struct phrase *l, const char *before, size_t n, const char *const *words)
 {
     enum { SHOWN = 4 };
-    add(l, "%s%s ", l->used > 0 ? "; " : "", before);
+    phrase_add(l, "%s%s ", l->used > 0 ? "; " : "", before);
     for (size_t i = 0; i < n && i < SHOWN; i++)
-        add(l, "%s%s", i > 0 ? ", " : "", words[i]);
+        phrase_add(l, "%s%s", i > 0 ? ", " : "", words[i]);
     if (n > SHOWN)
-        add(l, " and %zu more", n - SHOWN);
+        phrase_add(l, " and %zu more", n - SHOWN);
 }
 
 static void
-add_limits(struct list *l, const struct limits *most)
+add_limits(struct phrase *l, const struct limits *most)
 {
     char text[QUANTITY_TEXT];
     for (int i = 0; i < LIMITS_N; i++)
         if (most->v[i] != 0)
-            add(l, "%s%s up to %s", l->used > 0 ? "; " : "", limit_table[i].key,
-                quantity_write(most->v[i], limits_units(i), text));
+            phrase_add(l, "%s%s up to %s", l->used > 0 ? "; " : "", limit_table[i].key,
+                       quantity_write(most->v[i], limits_units(i), text));
 }
 
 // ---- a rule that denies: the part that a caller can change most easily
 
 static void
-of_rule(const struct policy_rule *r, struct list *l, struct policy_decision *out)
+of_rule(const struct policy_rule *r, struct phrase *l, struct policy_decision *out)
 {
     const Stockade__V1__PolicyMatch *m = r->match;
     const char *field = "";
@@ -77,33 +58,34 @@ of_rule(const struct policy_rule *r, struct list *l, struct policy_decision *out
         add_words(l, "templates other than", m->n_templates, m->templates);
         field = "template";
     } else if (r->days != 0) {
-        add(l, "the same at other times (UTC)");
+        phrase_add(l, "the same at other times (UTC)");
     } else if (r->history.step_ns != 0) {
-        add(l, "at most %llu calls in %s", (unsigned long long)r->history.calls,
-            quantity_write(r->history.period_ms, quantity_time_ms, period));
+        phrase_add(l, "at most %llu calls in %s", (unsigned long long)r->history.calls,
+                   quantity_write(r->history.period_ms, quantity_time_ms, period));
     } else if (m->n_methods > 0) {
         add_words(l, "methods other than", m->n_methods, m->methods);
     } else if (m->mode[0] != '\0') {
-        add(l, strcmp(m->mode, "execute") == 0 ? "the same, simulated" : "the same, executed");
+        phrase_add(l,
+                   strcmp(m->mode, "execute") == 0 ? "the same, simulated" : "the same, executed");
         field = "mode";
     } else {
-        add(l, "no call of this caller");
+        phrase_add(l, "no call of this caller");
     }
     // Beside what was named: the same call, later or less often.
-    if (r->days != 0 && strstr(l->text, "at other times") == NULL)
-        add(l, "; or the same at other times (UTC)");
+    if (r->days != 0 && strstr(l->bytes, "at other times") == NULL)
+        phrase_add(l, "; or the same at other times (UTC)");
     if (strcmp(m->mode, "execute") == 0 && strcmp(field, "mode") != 0)
-        add(l, "; or the same, simulated");
-    if (r->history.step_ns != 0 && strstr(l->text, "calls in") == NULL)
-        add(l, "; or at most %llu calls in %s", (unsigned long long)r->history.calls,
-            quantity_write(r->history.period_ms, quantity_time_ms, period));
+        phrase_add(l, "; or the same, simulated");
+    if (r->history.step_ns != 0 && strstr(l->bytes, "calls in") == NULL)
+        phrase_add(l, "; or at most %llu calls in %s", (unsigned long long)r->history.calls,
+                   quantity_write(r->history.period_ms, quantity_time_ms, period));
     (void)snprintf(out->field, sizeof out->field, "%s", field);
 }
 
 // ---- a layer that denies otherwise: what its rules allow
 
 static void
-of_layer(const struct policy_layer *layer, struct list *l)
+of_layer(const struct policy_layer *layer, struct phrase *l)
 {
     enum { SHOWN = 3 };
     unsigned shown = 0;
@@ -122,17 +104,17 @@ of_layer(const struct policy_layer *layer, struct list *l)
         else if (m->n_methods > 0)
             add_words(l, "methods", m->n_methods, m->methods);
         else
-            add(l, "%swhat rule %s allows", l->used > 0 ? "; " : "", r->name);
+            phrase_add(l, "%swhat rule %s allows", l->used > 0 ? "; " : "", r->name);
     }
     if (shown == 0)
-        add(l, "nothing that this layer applies to");
+        phrase_add(l, "nothing that this layer applies to");
 }
 
 void
 policy_allowed(const struct policy_layer *l, const struct policy_rule *r,
                struct policy_decision *out)
 {
-    struct list list = {out->allowed, sizeof out->allowed, 0};
+    struct phrase list = {out->allowed, sizeof out->allowed, 0};
     out->field[0] = '\0';
     if (r != NULL)
         of_rule(r, &list, out);
