@@ -120,6 +120,7 @@ op_new(struct silences *all, const struct silences_call *call, struct err *e)
         return NULL;
     }
     op->all = all;
+    list_append(&all->writing, &op->node);
     op->done = call->done;
     op->cookie = call->cookie;
     return op;
@@ -128,6 +129,7 @@ op_new(struct silences *all, const struct silences_call *call, struct err *e)
 static void
 op_free(struct silences_op *op)
 {
+    list_remove(&op->node);
     free(op->silence);
     acknowledged_free(op->acknowledged);
     free(op);
@@ -147,12 +149,19 @@ begin(struct silences_op *op, const struct silences_call *call, struct err *e)
     return 0;
 }
 
+// Those that the tenant made, with those that are being written.
 static uint32_t
 count_of(const struct silences *all, const char *tenant)
 {
     uint32_t n = 0;
-    for (struct list *it = all->silences.next; it != &all->silences; it = it->next)
-        n += strcmp(list_entry(it, struct silence, node)->tenant, tenant) == 0;
+    for (struct list *it = all->silences.next; it != &all->silences; it = it->next) {
+        const struct silence *s = list_entry(it, struct silence, node);
+        n += !s->by_host && strcmp(s->tenant, tenant) == 0;
+    }
+    for (struct list *it = all->writing.next; it != &all->writing; it = it->next) {
+        const struct silence *s = list_entry(it, struct silences_op, node)->silence;
+        n += s != NULL && !s->by_host && strcmp(s->tenant, tenant) == 0;
+    }
     return n;
 }
 
@@ -163,12 +172,14 @@ silence_create(struct silences *all, const struct silence *want, const struct si
     remove_expired(all);
     if (!want->by_host && count_of(all, want->tenant) >= SILENCES_TENANT_MAX)
         return full(e, "SILENCES_OF_TENANT", "silences of the tenant", SILENCES_TENANT_MAX);
-    if (all->silences_n >= SILENCES_MAX)
-        return full(e, "SILENCES", "silences", SILENCES_MAX);
+    const int most = want->by_host ? SILENCES_MAX : SILENCES_MAX / 4 * 3;
+    if (all->silences_n >= (uint32_t)most)
+        return full(e, "SILENCES", "silences", most);
     struct silences_op *op = op_new(all, call, e);
     struct silence *s = op != NULL ? calloc(1, sizeof *s) : NULL;
     if (s == NULL) {
-        free(op);
+        if (op != NULL)
+            op_free(op);
         return err_sys(e, ENOMEM, "change silences");
     }
     uint8_t number[(FINDING_SILENCE - 1) / 2];
@@ -241,7 +252,7 @@ begin_acknowledged(struct silences *all, const struct acknowledged *of, bool wit
     op->acknowledged = acknowledged_copy(of);
     if (op->acknowledged != NULL)
         return begin(op, call, e);
-    free(op);
+    op_free(op);
     return err_sys(e, ENOMEM, "acknowledge a finding");
 }
 

@@ -21,7 +21,7 @@ struct silences;
 struct state;
 
 enum {
-    SILENCES_MAX = 1024,
+    SILENCES_MAX = 1024, // of which the host keeps a quarter for itself
     SILENCES_TENANT_MAX = 64,
     SILENCE_REASON = 257,
     SILENCE_BY = 96, // the name of a principal

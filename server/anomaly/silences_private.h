@@ -9,6 +9,7 @@ enum { ACKNOWLEDGED_BUCKETS = 1024 };
 struct silences {
     struct state *state;
     struct list silences, acknowledged; // by time
+    struct list writing;                // operations
     struct acknowledged *bucket[ACKNOWLEDGED_BUCKETS];
     uint32_t silences_n; // with those that are being written
     uint32_t acknowledged_n;
@@ -16,6 +17,7 @@ struct silences {
 };
 
 struct silences_op {
+    struct list node; // in writing
     struct silences *all;
     silences_done *done; // NULL: nobody waits
     void *cookie;

@@ -205,6 +205,7 @@ silences_new(struct state *state, struct silences **out, struct err *e)
     all->state = state;
     list_init(&all->silences);
     list_init(&all->acknowledged);
+    list_init(&all->writing);
     int r = state_read(state, STATE_SILENCES, on_silence, all, e);
     if (r == 0)
         r = state_read(state, STATE_ACKNOWLEDGED, on_acknowledged, all, e);

@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 
+import sp
 from api import connect
 from broker import Broker
 from dashboard_process import make_key
@@ -227,6 +228,13 @@ def both_are_bounded(b):
         check([s.id for s in (*page.silences, *rest.silences)] == ids and not rest.next_page_token, "pages")
         for id_ in ids:
             c.unary(SERVICE + "DeleteSilence", {"silence_id": id_}, key)
+        calls, made = [c.begin(SERVICE + "CreateSilence", wanted, metadata=key) for _ in range(100)], []
+        for call in calls:
+            with contextlib.suppress(sp.Failed):
+                made.append(c.end(SERVICE + "CreateSilence", call))
+        check(0 < len(made) <= 64 and len(c.unary(SERVICE + "ListSilences", {"page_size": 1000}, key).silences) == len(made), f"at once: {len(made)}")
+        for m in made:
+            c.unary(SERVICE + "DeleteSilence", {"silence_id": m.silence.id}, key)
         failed = c.fails(SERVICE + "CreateSilence", {**wanted, "rule": "x'; drop table silence; --"}, key)
         check(failed.code == 3, failed)
         reader = {"authorization": f"Bearer {ON['reader']}"}
