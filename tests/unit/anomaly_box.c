@@ -448,7 +448,8 @@ uploads(const char *path, const char *words)
     x.args_n = (uint32_t)strlen(words) + 1;
     memcpy(x.argv, words, strlen(words));
     for (uint32_t i = 0; i < x.args_n; i++)
-        x.argv[i] = x.argv[i] == '|' ? '\0' : x.argv[i];
+        if (x.argv[i] == '|')
+            x.argv[i] = '\0';
     now_ns += 120 * S;
     event(EVENT_EXEC, &x, sizeof x);
     return raised[RULE_UPLOAD_TO_ADDRESS] - before;
