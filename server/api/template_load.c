@@ -169,12 +169,13 @@ static int
 read_about(struct load *l, struct err *e)
 {
     l->arena = arena_new(ARENA_MAX);
-    int r = l->arena == NULL
-                ? err_sys(e, ENOMEM, "load a template")
-                : template_archive_read(l->about_bytes, l->about_n, l->arena, &l->about, e);
+    if (l->arena == NULL)
+        return err_sys(e, ENOMEM, "load a template");
+    int r = template_archive_read(l->about_bytes, l->about_n, l->arena, &l->about, e);
     free(take_ptr(l->about_bytes));
-    if (r == 0)
-        r = check_host(l, e);
+    if (r < 0 || l->about == NULL)
+        return r;
+    r = check_host(l, e);
     if (r == 0)
         r = check_name(l, e);
     return r == 0 ? check_room(l, e) : r;
@@ -353,6 +354,7 @@ load_on(struct load *l)
         return;
     }
     struct sender *next = list_entry(l->senders.next, struct sender, node);
+    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): sender_end() has removed the one before from the list
     l->base = next->bytes;
     l->pieces_n = l->pieces_max = 0;
     r = tar_feed(&l->feed, next->bytes, next->n, &events, l, &e);

@@ -42,6 +42,9 @@ foreign_head(const struct foreigners *f, uint64_t mode, uint64_t uid, uint64_t g
         return 0;
     if (uid >= SPAWN_IDS_PER_SANDBOX || gid >= SPAWN_IDS_PER_SANDBOX)
         return refuse(e, "an owner is no user of a sandbox");
+    const bool of_guest = uid == SANDBOX_UID_GUEST_OF_ROOT || gid == SANDBOX_UID_GUEST_OF_ROOT;
+    if (S_ISREG(mode) && (mode & (S_ISUID | S_ISGID)) != 0 && of_guest)
+        return refuse(e, "a set-id file of the guest");
     const bool foreign_uid = (mode & S_ISUID) != 0 && uid != SANDBOX_UID_JOB;
     const bool foreign_gid = (mode & S_ISGID) != 0 && gid != SANDBOX_UID_JOB;
     if (S_ISREG(mode) && !f->rules->set_id && (foreign_uid || foreign_gid))

@@ -85,17 +85,18 @@ fill_foreign(struct task *t, int place, struct digest *d, struct err *e)
     struct digest stream;
     const struct foreign rules = {t->order.bytes_max, t->order.parts_max, t->order.set_id != 0};
     const struct unseal u = {.key = &t->order.file_key,
+                             .place = place,
                              .uid = KEEP_ID_BASE,
                              .full_subject = "state_dir",
                              .full_hint = "free some space on the disk of the state directory",
                              .foreign = &rules};
     if (t->list_fd < 0 || lseek(t->list_fd, (off_t)t->order.at, SEEK_SET) < 0)
         return err_set(e, ERR_INVALID_ARGUMENT, "no file with a layer");
-    int rc = carry_in(t->list_fd, t->order.file_bytes, &u, place,
-                      is_sealed(t) ? &t->order.key : NULL, &stream, d, e);
-    const bool other = rc == 0 && memcmp(stream.digest, t->order.digest, sizeof stream.digest) != 0;
-    if (other || (rc < 0 && e->code == ERR_DATA_LOSS)) {
-        rc = other ? err_set(e, ERR_INVALID_ARGUMENT, "its digest is another one") : rc;
+    int rc = carry_in(t->list_fd, t->order.file_bytes, &u, is_sealed(t) ? &t->order.key : NULL,
+                      &stream, d, e);
+    if (rc == 0 && memcmp(stream.digest, t->order.digest, sizeof stream.digest) != 0)
+        rc = err_set(e, ERR_DATA_LOSS, "its digest is another one");
+    if (rc < 0 && e->code == ERR_DATA_LOSS) {
         e->code = ERR_INVALID_ARGUMENT;
         (void)err_wrap(e, "a layer of the archive is damaged");
         err_detail(e, "ARCHIVE_REFUSED", NULL, "push the template again");

@@ -104,7 +104,7 @@ carry_out(const struct carry *c, int to, struct digest *layer, struct digest *st
 }
 
 int
-carry_in(int file, uint64_t bytes, const struct unseal *u, int place, const struct sealed_key *key,
+carry_in(int file, uint64_t bytes, const struct unseal *u, const struct sealed_key *key,
          struct digest *stream, struct digest *layer, struct err *e)
 {
     static struct sealed_writer w;
@@ -113,9 +113,9 @@ carry_in(int file, uint64_t bytes, const struct unseal *u, int place, const stru
     struct unseal how = *u;
     struct unseal_tee tee = {.key = key, .to = &w};
     int auto_close fd = -1;
-    how.place = place;
     if (key != NULL) {
-        fd = openat(place, KEEP_SEALED, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        fd = openat(u->place, KEEP_SEALED, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                    0600);
         if (fd < 0)
             return work_disk_full("state_dir", NULL, "create a file", e);
         how.tee = &tee;

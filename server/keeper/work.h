@@ -131,11 +131,10 @@ struct carry {
 };
 int carry_out(const struct carry *c, int to, struct digest *layer, struct digest *stream,
               struct err *e);
-// `bytes` of a file as the stream of a layer: makes it in `place`, or, with a key, encrypts it there. *stream: as it was read; *layer:
+// `bytes` of a file as the stream of a layer: makes it in the place of `u`, or, with a key, encrypts it there. *stream: as it was read; *layer:
 // of a sealed one.
-int carry_in(int file, uint64_t bytes, const struct unseal *u, int place,
-             const struct sealed_key *key, struct digest *stream, struct digest *layer,
-             struct err *e);
+int carry_in(int file, uint64_t bytes, const struct unseal *u, const struct sealed_key *key,
+             struct digest *stream, struct digest *layer, struct err *e);
 
 // What is not kept. Each writes e.
 int work_too_large(uint64_t bytes_max, struct err *e);

@@ -20,6 +20,7 @@
 #include "server/rpc/tenants.h"
 #include "server/sandbox/sandbox.h"
 #include "server/sandbox/template.h"
+#include "server/store/spool.h"
 #include "snapshots_private.h"
 
 _Static_assert(TEMPLATE_PATHS_MAX + 2 <= 'k' - 'a', "no part of a layer is `k` (keeper/work.h)");
@@ -502,6 +503,11 @@ made_take(struct made_all *all, const struct made_foreign *f, made_done *done, v
                                     .parts_max = f->on->root_writable ? KEEP_PARTS_MAX : 1,
                                     .set_id = f->on->user_root};
     int r = made_may_add(all, f->tenant, f->name, e);
+    if (r == 0 && spool_streams(f->from) > LAYERS_DEPTH) {
+        r = err_set(e, ERR_INVALID_ARGUMENT, "the archive is refused: it has more than %d layers",
+                    LAYERS_DEPTH);
+        err_detail(e, "ARCHIVE_REFUSED", "archive", "no template has so many");
+    }
     if (r < 0)
         return r;
     struct made_op *op = calloc(1, sizeof *op);

@@ -153,6 +153,7 @@ HOSTILE = {
     "a capability": layer(file(b"a", attributes=[(b"security.capability", b"\1")])),
     "set-user-ID of root": layer(file(b"a", mode=0o4755, uid=0)),
     "set-group-ID of root": layer(file(b"a", mode=0o2755, gid=0)),
+    "set-user-ID of the guest": layer(file(b"a", mode=0o4755, uid=65535)),
     "an owner outside": layer(file(b"a", uid=70000)),
     "an owner with 32 bits": layer(file(b"a", uid=1 << 32)),
     "a link to what is no file": layer(folder(b"a"), file(b"b", first=2)),
@@ -205,7 +206,7 @@ def containers_that_nobody_pushes_are_refused(b):
             ("a host's", archive(good, more=put(2, 1)), b"archive"), ("a folder", archive(good, more=put(13, "x")), b"working directory"),
             ("a variable", archive(good, more=put(12, put(1, "A=B"))), b"archive"), ("no text", archive(good, more=put(15, b"\xff")), b"archive"),
             ("a long word", archive(good, more=put(15, "x" * 65)), b"archive"), ("too large", archive(good, bytes=49 << 20), b"kept_bytes_per_caller"),
-            ("many steps", archive(good, of_layer=put(4, b"") * 1100), b"archive")):
+            ("48 layers", archive(*[good] * 48), b"47 layers"), ("many steps", archive(good, of_layer=put(4, b"") * 1100), b"archive")):
         r = load(b, data)
         check(r.returncode not in (0, -6, -9, -11, 70) and word in r.stderr and b"INTERNAL" not in r.stderr, f"{what}: {r}")
     again = tar(("stockade-template", m), (name, bytes([1]) + good[1:-8] + n8(1)[:8]))

@@ -89,8 +89,8 @@ export async function deleteTemplate(name: string, options: CallOptions & { clie
 }
 
 /**
- * The bytes of the archive of a template that the caller made. Rejects with NotFoundError, FailedPreconditionError (it is the
- * host's) and ResourceExhaustedError (the caller pushes or loads one already).
+ * The bytes of the archive of a template that the caller made. Rejects with NotFoundError, FailedPreconditionError (it
+ * is the host's) and ResourceExhaustedError (the caller pushes or loads one already).
  *
  * @example
  * await writeFile("pandas.tar", pushTemplate("pandas"));
@@ -106,9 +106,9 @@ export async function* pushTemplate(
 }
 
 /**
- * Makes a template of an archive. Rejects with AlreadyExistsError, InvalidArgumentError (no broker pushed the archive, or it
- * was changed), DataLossError (it ends early), FailedPreconditionError (the host has not the template below it, or the archive is
- * of a later version) and ResourceExhaustedError.
+ * Makes a template of an archive. Rejects with AlreadyExistsError, InvalidArgumentError (no broker pushed the archive,
+ * or it was changed), DataLossError (it ends early), FailedPreconditionError (the host has not the template below it,
+ * or the archive is of a later version) and ResourceExhaustedError.
  */
 export async function loadTemplate(
   archive: Contents,

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from stockade.attempts import Attempts
-    from stockade.limits import Seconds
     from stockade.filing import Contents
+    from stockade.limits import Seconds
     from stockade.requests import TemplateInfo
     from stockade.stubs import Schema
     from stockade.tls import TLS
@@ -227,8 +227,8 @@ class Client(Caller, Scoped):
     def push_template(self, name: str) -> Iterator[bytes]:
         """Iterate over the bytes of the archive of a template that the caller made.
 
-        Raises ``NotFound``; ``FailedPrecondition``: it is the host's; ``ResourceExhausted``: the caller
-        pushes or loads one already.
+        Raises ``NotFound``; ``FailedPrecondition``: it is the host's; ``ResourceExhausted``: the
+        caller pushes or loads one already.
         """
         return each(templates.push(self, name))
 
@@ -237,9 +237,9 @@ class Client(Caller, Scoped):
 
         ``name``  of the new template; "": that in the archive
 
-        Raises ``AlreadyExists``; ``InvalidArgument``: the archive was not pushed by a broker, or was
-        changed; ``DataLoss``: it ends early; ``FailedPrecondition``: the host has not the template
-        below it, or the archive is of a later version; ``ResourceExhausted``.
+        Raises ``AlreadyExists``; ``InvalidArgument``: no broker pushed the archive, or it was
+        changed; ``DataLoss``: it ends early; ``FailedPrecondition``: the host has not the
+        template below it, or the archive is of a later version; ``ResourceExhausted``.
         """
         return now(templates.load(self, archive, name))
 

@@ -190,7 +190,8 @@ class TemplateInfo:
     principal: str
     #: Its data key was forgotten, so nobody can use it; it can be deleted.
     unreadable: bool = False
-    #: Who loaded it from an archive, which then says what ``made_on`` and ``principal`` are; "": it was made here.
+    #: Who loaded it from an archive, which then says what ``made_on`` and ``principal`` are; "": it
+    #: was made here.
     loaded_by: str = ""
 
 

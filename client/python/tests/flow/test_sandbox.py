@@ -87,10 +87,11 @@ def test_a_template_is_made_of_files(sandbox: Sandbox, client: Client) -> None:
         assert [t.name for t in client.templates()][-1] == "made"
         archive = b"".join(client.push_template("made"))
         loaded = client.load_template(archive, name="loaded")
-        assert loaded.name == "loaded" and loaded.loaded_by != "" and loaded.size > 0
-        assert loaded.digest == made.digest
+        assert (loaded.name, loaded.digest) == ("loaded", made.digest)
+        assert loaded.loaded_by
+        changed = archive.replace(b"stockade layer 1", b"stockade layer 2")
         with pytest.raises(stockade.InvalidArgument):
-            client.load_template(archive.replace(b"stockade layer 1", b"stockade layer 2"), name="x")
+            client.load_template(changed, name="x")
         client.delete_template("loaded")
     finally:
         client.delete_template("made")

@@ -183,8 +183,8 @@ class Client(Caller, AsyncScoped):
     def push_template(self, name: str) -> AsyncIterator[bytes]:
         """Iterate over the bytes of the archive of a template that the caller made.
 
-        Raises ``NotFound``; ``FailedPrecondition``: it is the host's; ``ResourceExhausted``: the caller
-        pushes or loads one already.
+        Raises ``NotFound``; ``FailedPrecondition``: it is the host's; ``ResourceExhausted``: the
+        caller pushes or loads one already.
         """
         return templates.push(self, name)
 
@@ -193,9 +193,9 @@ class Client(Caller, AsyncScoped):
 
         ``name``  of the new template; "": that in the archive
 
-        Raises ``AlreadyExists``; ``InvalidArgument``: the archive was not pushed by a broker, or was
-        changed; ``DataLoss``: it ends early; ``FailedPrecondition``: the host has not the template
-        below it, or the archive is of a later version; ``ResourceExhausted``.
+        Raises ``AlreadyExists``; ``InvalidArgument``: no broker pushed the archive, or it was
+        changed; ``DataLoss``: it ends early; ``FailedPrecondition``: the host has not the
+        template below it, or the archive is of a later version; ``ResourceExhausted``.
         """
         return await templates.load(self, archive, name)
 
