@@ -34,8 +34,8 @@ layers:
 OWNER, OTHER, CLOSED, NONE = 4001, 4002, 4003, 1
 SERVICE = "/stockade.v1.%s"
 ABOUT = re.compile(r"(id|.*_id|.*_ids|sandbox|snapshot|template|name|volume|key|checkpoint|approval|context|transaction|rule|first|second)")
-BOX, JOB, SNAPSHOT, TEMPLATE, VOLUME, CONTEXT, TRANSACTION, APPROVAL, KEY, RULE, RULES, TRANSFER, CONNECTION, BATCH = (
-    "box", "job", "snapshot", "template", "volume", "context", "transaction", "approval", "key", "rule", "rules", "transfer", "connection", "batch")
+SILENCE, BOX, JOB, SNAPSHOT, TEMPLATE, VOLUME, CONTEXT, TRANSACTION, APPROVAL, KEY, RULE, RULES, TRANSFER, CONNECTION, BATCH = (
+    "silence", "box", "job", "snapshot", "template", "volume", "context", "transaction", "approval", "key", "rule", "rules", "transfer", "connection", "batch")
 FILE = {"path": b"/tmp/x"}
 DENIED = 7
 # Method: field -> what it names, and the rest of a request that would be valid.
@@ -72,21 +72,23 @@ ROWS = {
     **{f"ProcessService/{m}": ({"process_id": JOB}, {}) for m in ("Attach", "Input", "CloseInput", "Wait")},
     "ProcessService/Signal": ({"process_id": JOB}, {"signal": 15}),
     "ProcessService/Resize": ({"process_id": JOB}, {"size": {"rows": 1, "columns": 1}}),
-    "ProcessService/RunBatch": ({"template": TEMPLATE}, {"key": "of-mine"}),
+    "ProcessService/RunBatch": ({"template": TEMPLATE, "volumes.volume": VOLUME}, {"key": "of-mine"}),
     "ProcessService/AddToBatch": ({"key": BATCH}, {}),
     "ProcessService/List": ({"sandbox_id": BOX}, {}),
     "AnomalyService/ListFindings": ({"sandbox_id": BOX, "rule": RULE}, {}),
+    "AnomalyService/CreateSilence": ({"rule": RULE}, {"reason": "x", "ttl_ms": 60000}),
+    "AnomalyService/DeleteSilence": ({"silence_id": SILENCE}, {}),
     "TelemetryService/Subscribe": ({"sandbox_ids": BOX, "process_id": JOB}, {"from_sequence": 1, "kept_only": True}),
     "TelemetryService/GetRecord": ({"process_id": JOB}, {}),
     "TelemetryService/ListUsage": ({"sandbox_id": BOX}, {}),
     "TemplateService/Create": ({"sandbox": BOX, "snapshot": SNAPSHOT}, {"name": "new"}),
-    **{f"TemplateService/{m}": ({"name": TEMPLATE}, {}) for m in ("Get", "Delete")},
+    **{f"TemplateService/{m}": ({"name": TEMPLATE}, {}) for m in ("Get", "Delete", "Push")},
     "CodeService/CreateContext": ({"sandbox_id": BOX}, {"language": "bash"}),
     **{f"CodeService/{m}": ({"context_id": CONTEXT}, {}) for m in ("RestartContext", "InterruptContext", "DeleteContext", "CheckpointContext")},
     **{f"CodeService/{m}": ({"sandbox_id": BOX}, {}) for m in ("ListContexts", "ListCheckpoints")},
     "CodeService/DeleteCheckpoint": ({"sandbox_id": BOX}, {"name": "c"}),
     **{f"CodeService/{m}": ({"context_id": CONTEXT}, {"checkpoint": "c"}) for m in ("RestoreContext", "ForkContext")},
-    "CodeService/RunCode": ({"context_id": CONTEXT, "sandbox_id": BOX, "template": TEMPLATE}, {"code": b"1"}),
+    "CodeService/RunCode": ({"context_id": CONTEXT, "sandbox_id": BOX, "template": TEMPLATE, "volumes.volume": VOLUME}, {"code": b"1"}),
     **{f"VolumeService/{m}": ({"name": VOLUME}, {}) for m in ("Get", "Delete")},
     "KeyService/Revoke": ({"id": KEY}, {}),
     **{f"ApprovalService/{m}": ({"id": APPROVAL}, {}) for m in ("Get", "Approve", "Deny", "Cancel", "Watch")},
@@ -110,7 +112,8 @@ OTHERWISE = {
     "SandboxService/Create": {"name": NEW}, "ProcessService/Run": {"name": NEW}, "SnapshotService/Create": {"name": NEW},
     "VolumeService/Create": {"name": NEW}, "RulesService/Set": {"name": NEW}, "RulesService/Check": {"name": NEW},
     "TemplateService/Create": {"name": NEW}, "ProcessService/RunBatch": {"key": NEW}, "ProcessService/AddToBatch": {"jobs.key": NEW},
-    "CodeService/CheckpointContext": {"name": NEW},
+    "CodeService/CheckpointContext": {"name": NEW}, "TemplateService/Load": {"name": NEW},
+    "AnomalyService/CreateSilence": {"sandbox_id": "which of the caller's findings; nothing is looked up", "template": "likewise"},
     "CodeService/DeleteCheckpoint": {"name": "of the sandbox"}, "CodeService/RestoreContext": {"checkpoint": "of the context's sandbox"},
     "CodeService/ForkContext": {"checkpoint": "of the context's sandbox"},
     "TokenService/Revoke": {"block_id": "any block can be revoked by who knows its id, and nothing is looked up"},
@@ -173,6 +176,7 @@ class World:
             TRANSACTION: o.unary(SERVICE % "TransactionService/Begin", {"sandbox": quiet}).transaction.id,
             CONTEXT: o.unary(SERVICE % "CodeService/CreateContext", {"sandbox_id": box, "language": "bash"}).context.id,
             APPROVAL: o.unary(SERVICE % "ApprovalService/Create", {"method": "ProcessService/Run", "request": run}).approval.id,
+            SILENCE: o.unary(SERVICE % "AnomalyService/CreateSilence", {"rule": "denied-fan-out", "reason": "x", "ttl_ms": 60000}).silence.id,
             KEY: o.unary(SERVICE % "KeyService/Create", {}).key.id,
             TRANSFER: self.first(o, "FileService/OpenWrite", {"sandbox_id": box, **FILE}).transfer_id,
             VOLUME: self.volume(o),
@@ -262,7 +266,7 @@ def what_is_not_yours_and_what_does_not_exist_get_the_same_answer(w):
             for value in (w.has[what], w.missing(what)):
                 got.append(answer(w, method, request_of(field, value, rest, kinds), value))
             # The object is what is refused, not another part of the request.
-            refused = got[0][2] not in (sp.OK, NOT_FOUND) and method != "AnomalyService/ListFindings"
+            refused = got[0][2] not in (sp.OK, NOT_FOUND) and (field != "rule" or not method.startswith("AnomalyService/"))
             if refused or got[0] != got[1]:
                 wrong.append(f"{method} {field}: {got[0]} {got[1]}")
     check(not wrong, "\n".join(wrong))
