@@ -142,8 +142,7 @@ make_state(struct broker *b, struct err *e)
     r = r == 0 ? silences_new(b->s.state, &b->s.silences, e) : r;
     r = r == 0 ? rpc_read_keys(b->s.state, &b->earlier, e) : r;
     r = r == 0 ? rules_of_tenants_new(b->s.state, &b->s.rules, e) : r;
-    r = r == 0 ? state_start(b->s.state, &b->loop, e) : r;
-    return r == 0 ? vault_start(b->s.vault, e) : r;
+    return r == 0 ? state_start(b->s.state, &b->loop, e) : r;
 }
 
 int

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See approval.h: the table of approvals, what is read at the start, and who follows changes.
 #include <errno.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,7 +122,92 @@ approval_count(struct approvals *all, const struct approval *a, int by)
     metrics_move(METRIC_APPROVALS_PENDING, 0, by);
 }
 
+// ---- those whose data key was forgotten
+
+// What is left is its id, its tenant and its times.
+static bool
+make_empty(struct approval *a, const char *id, const char *tenant, int64_t now_ms)
+{
+    static const uint8_t zeros[APPROVAL_DIGEST];
+    Stockade__V1__Approval m = STOCKADE__V1__APPROVAL__INIT;
+    Google__Protobuf__Timestamp made = GOOGLE__PROTOBUF__TIMESTAMP__INIT,
+                                end = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
+    made.seconds = a->created_ms / 1000;
+    end.seconds = now_ms / 1000;
+    m.id = (char *)(uintptr_t)id;
+    m.tenant = (char *)(uintptr_t)tenant;
+    m.reason = (char *)(uintptr_t) "its data key was forgotten, so nobody can decrypt it";
+    m.digest = (ProtobufCBinaryData){sizeof zeros, (uint8_t *)(uintptr_t)zeros};
+    m.needed = 1;
+    m.state = STOCKADE__V1__APPROVAL_STATE__APPROVAL_STATE_CANCELLED;
+    m.create_time = a->created_ms != 0 ? &made : NULL;
+    m.end_time = &end;
+    m.revision = ++a->all->revision;
+    const size_t n = stockade__v1__approval__get_packed_size(&m);
+    uint8_t *packed = malloc(n);
+    if (packed == NULL || !approval_summarize(a, &m)) {
+        free(packed);
+        return false;
+    }
+    (void)stockade__v1__approval__pack(&m, packed);
+    if (a->packed != NULL)
+        sodium_memzero(a->packed, a->packed_n);
+    free(a->packed);
+    a->packed = packed;
+    a->packed_n = n;
+    a->has_command = false;
+    return true;
+}
+
+static void
+forget(struct approval *a)
+{
+    struct approvals *all = a->all;
+    const struct approval before = *a;
+    approval_count(all, a, -1);
+    if (!make_empty(a, before.id.id, before.tenant, access_now_ms(all->access)))
+        a->state = STOCKADE__V1__APPROVAL_STATE__APPROVAL_STATE_CANCELLED; // it permits nothing
+    approval_count(all, a, 1);
+    timers_clear(all->timers, &a->timer);
+    list_remove(&a->changed);
+    list_append(&all->changed, &a->changed);
+    approval_notify(all, a);
+}
+
+void
+approvals_forget(struct approvals *all, const char *tenant)
+{
+    list_each(at, &all->made)
+    {
+        struct approval *a = container_of(at, struct approval, node);
+        if (a->shown && a->writing == NULL && strcmp(a->tenant, tenant) == 0)
+            forget(a);
+    }
+}
+
 // ---- at the start
+
+static bool
+load_empty(struct approval *a, const struct state_value *v)
+{
+    char id[sizeof a->id.id], tenant[sizeof a->tenant];
+    if (v[3].n == 0 || v[3].n >= sizeof id || v[4].n >= sizeof tenant)
+        return false;
+    (void)snprintf(id, sizeof id, "%.*s", (int)v[3].n, (const char *)v[3].bytes);
+    (void)snprintf(tenant, sizeof tenant, "%.*s", (int)v[4].n, (const char *)v[4].bytes);
+    return make_empty(a, id, tenant, access_now_ms(a->all->access));
+}
+
+static bool
+load_message(struct approval *a, const struct state_value *v, struct arena *arena, struct err *e)
+{
+    a->packed = malloc(v[2].n + 1);
+    a->packed_n = v[2].n;
+    if (a->packed != NULL)
+        memcpy(a->packed, v[2].bytes, v[2].n);
+    const Stockade__V1__Approval *m = a->packed != NULL ? approval_unpack(a, arena, e) : NULL;
+    return m != NULL && validate_message(&m->base, e) == 0 && approval_summarize(a, m);
+}
 
 static int
 load(void *cookie, const struct state_value *v, struct err *e)
@@ -133,18 +219,14 @@ load(void *cookie, const struct state_value *v, struct err *e)
         free(a);
         return err_sys(e, ENOMEM, "read the approvals");
     }
-    a->packed = malloc(v[2].n + 1);
-    a->packed_n = v[2].n;
-    if (a->packed != NULL)
-        memcpy(a->packed, v[2].bytes, v[2].n);
-    const Stockade__V1__Approval *m = a->packed != NULL ? approval_unpack(a, arena, e) : NULL;
-    if (m == NULL || validate_message(&m->base, e) < 0 || !approval_summarize(a, m)) {
+    const bool forgotten = v[2].kind == STATE_FORGOTTEN;
+    if (!(forgotten ? load_empty(a, v) : load_message(a, v, arena, e))) {
         a->id.id[0] = '\0';
         approval_drop(a);
         return err_set(e, ERR_DATA_LOSS, "an approval in the database is damaged");
     }
     a->order = (uint64_t)v[0].number;
-    a->has_command = v[1].n == APPROVAL_DIGEST;
+    a->has_command = v[1].n == APPROVAL_DIGEST && !forgotten;
     if (a->has_command)
         memcpy(a->around, v[1].bytes, APPROVAL_DIGEST);
     a->shown = true;

@@ -95,6 +95,9 @@ int approvals_new(struct access *access, struct state *state, uv_loop_t *loop,
                   struct approvals **out, struct err *e);
 void approvals_free(struct approvals *all);
 
+// Forgets what the approvals of a tenant are about, whose data key was forgotten: they are cancelled, and say why.
+void approvals_forget(struct approvals *all, const char *tenant);
+
 // Called once, when the change is on the disk or was refused. a: as it is now, or NULL.
 typedef void approval_done(void *cookie, const struct approval *a, const struct err *e);
 

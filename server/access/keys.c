@@ -70,6 +70,7 @@ load_secret(void *cookie, const struct state_value *v, struct err *e)
     return 0;
 }
 
+// A label that was sealed with a forgotten data key is gone; the key is valid all the same.
 static bool
 copy_text(char *to, size_t n, const struct state_value *v)
 {
@@ -125,6 +126,17 @@ keys_load(struct access *a, struct err *e)
 {
     int r = state_read(a->state, STATE_SECRETS, load_secret, a, e);
     return r == 0 ? state_read(a->state, STATE_KEYS, load_key, a, e) : r;
+}
+
+void
+keys_forget_labels(struct access *a, const char *tenant)
+{
+    list_each(at, &a->keys)
+    {
+        struct api_key *k = container_of(at, struct api_key, node);
+        if (strcmp(k->tenant, tenant) == 0)
+            sodium_memzero(k->label, sizeof k->label);
+    }
 }
 
 // ---- a call

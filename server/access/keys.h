@@ -58,3 +58,6 @@ int key_revoke(struct access *a, const char *whose, const char *id, key_done *do
 
 // The next key after `k`, oldest first; NULL: the first, or there is none. Pending ones are left out.
 const struct api_key *key_next(const struct access *a, const struct api_key *k);
+
+// Forgets the labels of a tenant, whose data key was forgotten. Its keys are valid all the same.
+void keys_forget_labels(struct access *a, const char *tenant);

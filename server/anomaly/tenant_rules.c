@@ -284,26 +284,48 @@ file_from(const Stockade__V1__RuleFile *m)
     return NULL;
 }
 
+// Its name is left.
+static void
+forget(struct rule_file *f)
+{
+    sodium_memzero(f->text, f->n);
+    f->text[0] = '\0';
+    f->n = 0;
+    f->off_n = 0;
+    f->forgotten = true;
+    (void)snprintf(
+        f->error, sizeof f->error,
+        "its data key was forgotten, so nobody can decrypt it: set it again, or delete it");
+}
+
 static int
 on_row(void *cookie, const struct state_value *v, struct err *e)
 {
+    static const Stockade__V1__RuleFile nothing = STOCKADE__V1__RULE_FILE__INIT;
     struct rules_of_tenants *all = cookie;
     struct arena *auto_arena a = arena_new(MESSAGE_ARENA);
+    const bool lost = v[2].kind == STATE_FORGOTTEN;
     ProtobufCMessage *m = NULL;
     char tenant[32];
     if (a == NULL)
         return err_sys(e, ENOMEM, "read the rules of tenants");
     (void)snprintf(tenant, sizeof tenant, "%.*s", (int)v[0].n, (const char *)v[0].bytes);
-    int r = wire_unpack(&stockade__v1__rule_file__descriptor, v[1].bytes, v[1].n, a, &m, e);
-    if (r < 0 || m == NULL)
+    int r =
+        lost ? 0 : wire_unpack(&stockade__v1__rule_file__descriptor, v[2].bytes, v[2].n, a, &m, e);
+    if (r < 0 || (m == NULL && !lost))
         return err_wrap(e, "read a file of rules of tenant %s", tenant);
     struct tenant_rules *t = tenant_rules_make(all, tenant, e);
     if (t == NULL)
         return err_errno(e);
-    struct rule_file *f =
-        t->files_n < RULE_FILES_MAX ? file_from((const Stockade__V1__RuleFile *)m) : NULL;
+    struct rule_file *f = t->files_n < RULE_FILES_MAX
+                              ? file_from(lost ? &nothing : (const Stockade__V1__RuleFile *)m)
+                              : NULL;
     if (f == NULL)
         return err_sys(e, ENOMEM, "read the rules of tenant %s", tenant);
+    if (lost) {
+        (void)snprintf(f->name, sizeof f->name, "%.*s", (int)v[1].n, (const char *)v[1].bytes);
+        forget(f);
+    }
     tenant_rules_add(t, f);
     return 0;
 }
@@ -318,10 +340,17 @@ begin(struct rules_of_tenants *all, struct tenant_rules *t)
         tenant_rules_use(all, t, d);
         return;
     }
-    list_each(it, &t->files) list_entry(it, struct rule_file, node)->error[0] = '?';
     list_each(it, &t->files)
     {
         struct rule_file *f = list_entry(it, struct rule_file, node);
+        if (!f->forgotten)
+            f->error[0] = '?';
+    }
+    list_each(it, &t->files)
+    {
+        struct rule_file *f = list_entry(it, struct rule_file, node);
+        if (f->forgotten)
+            continue;
         if (tenant_rules_read(all, t, NULL, f, &d, &e) < 0) {
             (void)snprintf(f->error, sizeof f->error, "%.255s", e.text);
             (void)err_wrap(&e, "rules of tenant %s are not in force", t->tenant);
@@ -351,6 +380,17 @@ rules_of_tenants_new(struct state *state, struct rules_of_tenants **out, struct 
             begin(all, t);
     *out = all;
     return 0;
+}
+
+void
+rules_of_tenants_forget(struct rules_of_tenants *all, const char *tenant)
+{
+    struct tenant_rules *t = tenant_rules_find(all, tenant);
+    if (t == NULL)
+        return;
+    list_each(it, &t->files) forget(list_entry(it, struct rule_file, node));
+    t->text_bytes = 0;
+    tenant_rules_use(all, t, NULL);
 }
 
 void

@@ -43,6 +43,7 @@ struct rule_file {
     uint32_t off_n;
     char off[RULE_OFF_MAX][RULE_ID]; // rules that were switched off
     char error[256];                 // why it is not in force; "": it is
+    bool forgotten;                  // its data key was forgotten, so nobody can read its text
 };
 
 // The rules of a tenant. Read-only for others.
@@ -64,6 +65,9 @@ struct tenant_rules {
 int rules_of_tenants_new(struct state *state, struct rules_of_tenants **out, struct err *e);
 // The database must be closed before. Accepts NULL.
 void rules_of_tenants_free(struct rules_of_tenants *all);
+
+// Forgets the texts of a tenant, whose data key was forgotten: its rules are not in force any more, and its files say why.
+void rules_of_tenants_forget(struct rules_of_tenants *all, const char *tenant);
 
 // NULL: the tenant has no rules. all NULL: nobody has.
 struct tenant_rules *tenant_rules_find(const struct rules_of_tenants *all, const char *tenant);

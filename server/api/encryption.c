@@ -9,8 +9,12 @@
 #include "api.h"
 #include "convert.h"
 #include "page.h"
+#include "server/access/approval.h"
+#include "server/access/keys.h"
+#include "server/anomaly/tenant_rules.h"
 #include "server/base/server.h"
 #include "server/config/config.h"
+#include "server/rpc/rpc.h"
 #include "server/store/store.h"
 #include "server/vault/vault.h"
 #include "stockade/v1/access_service.pb-c.h"
@@ -84,7 +88,9 @@ get(struct server *s, struct call *c, const ProtobufCMessage *req)
 // ---- what changes
 
 struct change {
-    struct call *call; // NULL: the caller has gone; the change is made
+    struct server *s;
+    struct call *call;          // NULL: the caller has gone; the change is made
+    char forgets[VAULT_TENANT]; // the tenant; "": a rotation
     const ProtobufCMessageDescriptor *answer;
 };
 
@@ -96,6 +102,18 @@ on_cancel(void *cookie, enum call_cancel why)
     w->call = NULL;
 }
 
+// What the broker still has of values that nobody can read any more in the database.
+static void
+forget_in_memory(const struct server *s, const char *tenant)
+{
+    rpc_forget_answers(s->rpc, tenant);
+    keys_forget_labels(s->access, tenant);
+    if (s->approvals != NULL)
+        approvals_forget(s->approvals, tenant);
+    if (s->rules != NULL)
+        rules_of_tenants_forget(s->rules, tenant);
+}
+
 // The responses have no fields.
 static void
 on_changed(void *cookie, const struct err *e)
@@ -104,6 +122,8 @@ on_changed(void *cookie, const struct err *e)
     Stockade__V1__RotateMasterKeyResponse response;
     _Static_assert(sizeof response == sizeof(Stockade__V1__ForgetDataKeyResponse), "no fields");
     w->answer->message_init((ProtobufCMessage *)&response);
+    if (e == NULL && w->forgets[0] != '\0')
+        forget_in_memory(w->s, w->forgets);
     if (w->call != NULL && e != NULL)
         call_fail(w->call, e);
     else if (w->call != NULL)
@@ -112,13 +132,13 @@ on_changed(void *cookie, const struct err *e)
 }
 
 static struct change *
-change_new(struct call *c, const ProtobufCMessageDescriptor *answer)
+change_new(struct server *s, struct call *c, const ProtobufCMessageDescriptor *answer)
 {
     struct change *w = malloc(sizeof *w);
     if (w == NULL)
         convert_no_memory(c);
     else
-        *w = (struct change){c, answer};
+        *w = (struct change){.s = s, .call = c, .answer = answer};
     return w;
 }
 
@@ -133,13 +153,30 @@ change_begun(struct change *w, int r, const struct err *e)
     free(w);
 }
 
+// The key of all data does not belong on a network, and who holds a credential alone may not lock the operators of the host out.
+static bool
+check_is_local(struct call *c)
+{
+    struct err e;
+    if (call_is_local(c))
+        return true;
+    (void)err_set(&e, ERR_PERMISSION_DENIED,
+                  "the master key is changed over a unix socket of the broker only");
+    err_detail(&e, "LOCAL_ONLY", "key",
+               "run it on the broker's host; this key was on the network: make another one");
+    call_fail(c, &e);
+    return false;
+}
+
 static void
 rotate(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__RotateMasterKeyRequest *m =
         (const Stockade__V1__RotateMasterKeyRequest *)req;
     struct err e;
-    struct change *w = change_new(c, &stockade__v1__rotate_master_key_response__descriptor);
+    struct change *w = check_is_local(c)
+                           ? change_new(s, c, &stockade__v1__rotate_master_key_response__descriptor)
+                           : NULL;
     if (w != NULL)
         change_begun(w, vault_rotate(s->vault, m->key.data, on_changed, w, &e), &e);
     sodium_memzero(m->key.data, m->key.len); // of the request, which nobody reads any more
@@ -150,7 +187,9 @@ forget(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
     const Stockade__V1__ForgetDataKeyRequest *m = (const Stockade__V1__ForgetDataKeyRequest *)req;
     struct err e;
-    struct change *w = change_new(c, &stockade__v1__forget_data_key_response__descriptor);
+    struct change *w = change_new(s, c, &stockade__v1__forget_data_key_response__descriptor);
+    if (w != NULL)
+        (void)snprintf(w->forgets, sizeof w->forgets, "%s", m->tenant);
     if (w != NULL)
         change_begun(w, vault_forget(s->vault, m->tenant, on_changed, w, &e), &e);
 }

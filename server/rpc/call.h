@@ -42,6 +42,9 @@ const char *call_tenant(const struct call *c);
 struct principal;
 const struct principal *call_principal(const struct call *c);
 
+// It came over a unix socket of this host, whoever its credential says that it is.
+bool call_is_local(const struct call *c);
+
 // Zeroed memory that is freed when the call ends. NULL: the call has too much.
 void *call_alloc(struct call *c, size_t bytes);
 

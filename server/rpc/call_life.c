@@ -392,6 +392,12 @@ call_principal(const struct call *c)
     return &c->principal;
 }
 
+bool
+call_is_local(const struct call *c)
+{
+    return c->conn != NULL && conn_is_local(c->conn);
+}
+
 const char *
 call_tenant(const struct call *c)
 {

@@ -44,6 +44,12 @@ conn_tenant(const struct conn *c)
     return c->tenant;
 }
 
+bool
+conn_is_local(const struct conn *c)
+{
+    return c->local;
+}
+
 uint32_t
 conn_calls(const struct conn *c)
 {

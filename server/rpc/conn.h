@@ -47,6 +47,7 @@ void conn_count_stream(struct conn *c, struct call *call);
 struct rpc *conn_rpc(const struct conn *c);
 const struct principal *conn_principal(const struct conn *c);
 struct tenant *conn_tenant(const struct conn *c);
+bool conn_is_local(const struct conn *c); // over a unix socket
 uint32_t conn_calls(const struct conn *c);
 uint32_t conn_streams(const struct conn *c);
 struct conn *conn_next(const struct conn *c); // in the list of all connections

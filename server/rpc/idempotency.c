@@ -213,6 +213,19 @@ refuse_lost(struct call *c)
     return KEYS_ENDED;
 }
 
+static enum keys_verdict
+refuse_forgotten(struct call *c)
+{
+    struct err e;
+    (void)err_set(&e, ERR_DATA_LOSS,
+                  "%s: a call with this idempotency-key has run; its response was encrypted with a "
+                  "data key that was forgotten",
+                  c->frame->method);
+    err_detail(&e, "KEY_FORGOTTEN", "idempotency-key", "it is not executed again: use another key");
+    call_fail(c, &e);
+    return KEYS_ENDED;
+}
+
 static const char *
 hint_for(const struct key *key)
 {
@@ -231,6 +244,8 @@ again(struct call *c, struct key *key, const uint8_t request[ID_BYTES])
                       "this idempotency-key was used with another request");
     if (key->lost)
         return refuse_lost(c);
+    if (key->forgotten)
+        return refuse_forgotten(c);
     if (key->stream || (key->leader == NULL && key->end == NULL && !key->ending)) {
         struct err e;
         (void)err_set(&e, ERR_ALREADY_EXISTS, "%s: a call with this idempotency-key %s",
@@ -474,6 +489,21 @@ key_restore(struct keys *k, const struct key *like, const char *tenant)
     *bucket_of(k, key->id) = key;
     keep_until(key, like->expires_ns);
     return key;
+}
+
+void
+keys_forget(struct keys *k, const char *tenant)
+{
+    for (struct key *key = k->oldest; key != NULL; key = key->younger) {
+        if (key->end == NULL || strcmp(key->tenant->name, tenant) != 0)
+            continue;
+        sodium_memzero(key->end, key->end_n);
+        free(key->end);
+        tenant_release(key->tenant, LEDGER_KEY_BYTES, key->end_n);
+        key->end = NULL;
+        key->end_n = 0;
+        key->forgotten = true;
+    }
 }
 
 void

@@ -14,6 +14,8 @@ struct state;
 struct keys_earlier;
 int keys_read(struct state *s, struct keys_earlier **out, struct err *e);
 void keys_store_in(struct keys *k, struct state *s, struct keys_earlier *earlier);
+// See rpc_forget_answers().
+void keys_forget(struct keys *k, const char *tenant);
 
 // How to handle a call with a key.
 enum keys_verdict {

@@ -28,12 +28,13 @@ struct key {
     int32_t code;     // of its END
     uint32_t writing; // changes of its row that come back to it
     bool stream;
-    bool durable; // it has a row, or will have one
-    bool secret;  // its END has a credential, which is not stored
-    bool gone;    // freed when no change comes back any more
-    bool ending;  // its END is being stored: all calls follow
-    bool lost;    // the broker ended while it was under way
-    bool earlier; // it ended before this broker was started
+    bool durable;   // it has a row, or will have one
+    bool secret;    // its END has a credential, which is not stored
+    bool gone;      // freed when no change comes back any more
+    bool ending;    // its END is being stored: all calls follow
+    bool lost;      // the broker ended while it was under way
+    bool earlier;   // it ended before this broker was started
+    bool forgotten; // its END was sealed with a data key that was forgotten
 };
 
 struct keys {

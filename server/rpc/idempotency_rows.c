@@ -125,22 +125,34 @@ rows_begin(struct key *key, struct err *e)
     return r;
 }
 
+static int
+write_end(struct key *key, bool keep, struct err *e)
+{
+    const struct state_value value[] = {
+        STATE_OF_BYTES(key->id, sizeof key->id),
+        STATE_OF_NUMBER(key->code),
+        STATE_OF_NUMBER(now_wall_ms() + key->keys->rpc->limits.idempotency_ms),
+        STATE_OF_BYTES(keep ? key->end : NULL, keep ? key->end_n : 0),
+        STATE_OF_TEXT(key->tenant->name),
+    };
+    return write_row(key, STATE_CALL_END, value, on_ended, UINT64_MAX, e);
+}
+
 bool
 rows_end(struct key *key)
 {
     struct keys *k = key->keys;
     struct err e;
-    const bool small = key->end != NULL && !key->secret && key->end_n <= ANSWER_MAX &&
-                       k->stored_bytes + key->end_n <= ANSWERS_MAX;
+    bool small = key->end != NULL && !key->secret && key->end_n <= ANSWER_MAX &&
+                 k->stored_bytes + key->end_n <= ANSWERS_MAX;
     if (k->state == NULL || !key->durable)
         return false;
-    const struct state_value value[] = {
-        STATE_OF_BYTES(key->id, sizeof key->id),
-        STATE_OF_NUMBER(key->code),
-        STATE_OF_NUMBER(now_wall_ms() + k->rpc->limits.idempotency_ms),
-        STATE_OF_BYTES(small ? key->end : NULL, small ? key->end_n : 0),
-    };
-    if (write_row(key, STATE_CALL_END, value, on_ended, UINT64_MAX, &e) < 0) {
+    int r = write_end(key, small, &e);
+    if (r < 0 && small) { // it cannot be sealed now
+        small = false;
+        r = write_end(key, small, &e);
+    }
+    if (r < 0) {
         log_err(LOG_WARNING, "idempotency",
                 &e); // the next start takes it for one that may have run
         return false;
@@ -209,6 +221,7 @@ on_row(void *cookie, const struct state_value *v, struct err *e)
     one->key.stream = v[3].number != 0;
     one->key.code = (int32_t)v[5].number;
     one->key.lost = v[4].number == 0 || one->key.code == CODE_LOST;
+    one->key.forgotten = v[7].kind == STATE_FORGOTTEN;
     one->expires_ms = v[4].number != 0 ? v[6].number : INT64_MAX;
     one->end_n = v[7].n;
     if (v[7].n > 0)

@@ -156,6 +156,12 @@ rpc_set_refused(struct rpc *r, rpc_refused_fn *refused, void *cookie)
 }
 
 void
+rpc_forget_answers(struct rpc *r, const char *tenant)
+{
+    keys_forget(r->keys, tenant);
+}
+
+void
 rpc_set_principals(struct rpc *r, const struct principal_map *map)
 {
     r->map = map;

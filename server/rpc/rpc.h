@@ -41,6 +41,8 @@ int rpc_read_keys(struct state *s, struct keys_earlier **out, struct err *e);
 
 // Where idempotency keys are stored, until it is set to NULL (before state_close()).
 void rpc_set_state(struct rpc *r, struct state *s, struct keys_earlier *earlier);
+// Forgets the kept answers of a tenant, whose data key was forgotten: a call with such a key gets DATA_LOSS (KEY_FORGOTTEN).
+void rpc_forget_answers(struct rpc *r, const char *tenant);
 
 // Who is called with each peer that was closed during its TLS handshake: its address ("192.0.2.1"), ErrorInfo.reason
 // ("TLS_HANDSHAKE", "TLS_HANDSHAKE_LATE", "TLS_HANDSHAKES", "TLS_HANDSHAKES_OF_ADDRESS"), and a sentence. Until it is set to NULL.

@@ -26,6 +26,7 @@ struct state_order {
 
 struct state {
     sqlite3 *db;
+    struct state_sealer sealer;
     char folder[256];
     sqlite3_stmt *change[STATE_CHANGES_N];
     struct writer_thread writer;
@@ -44,13 +45,39 @@ struct state_statement {
 extern const struct state_statement state_queries[STATE_QUERIES_N];
 extern const struct state_statement state_changes[STATE_CHANGES_N];
 
+// Which value of a statement has content of a tenant: its column, and which values are the id of the row, the tenant, and it. The SQL
+// has one more parameter, or column, than values: the number of the data key, NULL for one that is plain.
+struct state_sealed {
+    const char *column; // NULL: none
+    unsigned id, tenant, value;
+    bool begins; // what comes later will have content: the tenant's data key must be there
+};
+extern const struct state_sealed state_sealed_columns[STATE_QUERIES_N];
+extern const struct state_sealed state_sealed_values[STATE_CHANGES_N];
+
 // schema.c: finds out, without a change, whether the file is a database of a broker, and of which version (0: an empty one); then
 // checks that it is whole, and brings an older schema up to date, each step in a transaction of its own.
 int schema_find(sqlite3 *db, const char *path, int *version, struct err *e);
 int schema_prepare(sqlite3 *db, const char *path, int version, struct err *e);
 
-// writer.c: the thread.
+// writer.c: the thread, and one change at once.
 void writer_run(void *state);
+void writer_change(struct state *s, struct state_order *o);
+
+void state_bind(sqlite3_stmt *t, int at, const struct state_value *v);
+struct state_value state_column(sqlite3_stmt *t, int i);
+
+// sealing.c
+
+// The data key for a change. 1: *key is valid; 0: its values are written as they are.
+int sealing_need(struct state *s, const struct state_sealed *what, const struct state_value *value,
+                 uint8_t key[STATE_SEAL_KEY], struct err *e);
+// Seals one value to `out`, which has STATE_SEAL_OVER bytes more.
+int sealing_seal(struct state *s, const struct state_sealed *what, const struct state_value *value,
+                 const uint8_t key[STATE_SEAL_KEY], uint8_t *out, struct err *e);
+// Opens the sealed value of a row, if it is sealed. *out: owned, it has the bytes.
+int sealing_open(struct state *s, const struct state_sealed *what, struct state_value *value,
+                 const struct state_value *key, uint8_t **out, struct err *e);
 
 // An error of SQLite about the database. Returns a negative errno.
 int state_fail(sqlite3 *db, int rc, const char *what, struct err *e);

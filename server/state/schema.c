@@ -65,6 +65,14 @@ static const char *const steps[] = {
     "CREATE TABLE acknowledged (instance TEXT NOT NULL, sequence INTEGER NOT NULL,"
     " by_host INTEGER NOT NULL, made_ms INTEGER NOT NULL, tenant TEXT NOT NULL,"
     " message BLOB NOT NULL, PRIMARY KEY (instance, sequence, by_host)) STRICT, WITHOUT ROWID;",
+    // 8: content of tenants is sealed with a data key, whose row must be there (NULL: it is plain); scrub: free space may still have what
+    // was plain.
+    "ALTER TABLE idempotency ADD COLUMN key BLOB REFERENCES data_key (id);"
+    "ALTER TABLE approval ADD COLUMN key BLOB REFERENCES data_key (id);"
+    "ALTER TABLE rule_file ADD COLUMN key BLOB REFERENCES data_key (id);"
+    "ALTER TABLE api_key ADD COLUMN key BLOB REFERENCES data_key (id);"
+    "ALTER TABLE api_key ADD COLUMN sealed_label BLOB;"
+    "CREATE TABLE scrub (id INTEGER PRIMARY KEY CHECK (id = 1)) STRICT;",
 };
 enum { VERSION = sizeof steps / sizeof steps[0] };
 

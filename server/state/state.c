@@ -93,8 +93,9 @@ prepare_statements(struct state *s, struct err *e)
                                     &s->change[i], NULL);
         if (rc != SQLITE_OK)
             return state_fail(s->db, rc, "prepare a statement", e);
-        assert((unsigned)sqlite3_bind_parameter_count(s->change[i]) == state_changes[i].values);
-        assert(state_changes[i].values <= STATE_VALUES_MAX);
+        const unsigned n = state_changes[i].values + (state_sealed_values[i].column != NULL);
+        assert((unsigned)sqlite3_bind_parameter_count(s->change[i]) == n);
+        assert(n <= STATE_VALUES_MAX);
     }
     return 0;
 }
@@ -146,8 +147,8 @@ state_open(const char *folder, struct state **out, struct err *e)
     return 0;
 }
 
-static struct state_value
-column(sqlite3_stmt *t, int i)
+struct state_value
+state_column(sqlite3_stmt *t, int i)
 {
     struct state_value v = {.kind = STATE_NUMBER};
     const int type = sqlite3_column_type(t, i);
@@ -162,24 +163,41 @@ column(sqlite3_stmt *t, int i)
     return v;
 }
 
+static int
+read_row(struct state *s, enum state_query q, sqlite3_stmt *t,
+         int (*row)(void *cookie, const struct state_value *value, struct err *e), void *cookie,
+         struct err *e)
+{
+    struct state_value value[STATE_VALUES_MAX];
+    uint8_t *auto_free plain = NULL;
+    const unsigned n = state_queries[q].values;
+    int r = 0;
+    for (unsigned i = 0; i < n; i++)
+        value[i] = state_column(t, (int)i);
+    if (state_sealed_columns[q].column != NULL) {
+        const struct state_value key = state_column(t, (int)n);
+        r = sealing_open(s, &state_sealed_columns[q], value, &key, &plain, e);
+    }
+    return r == 0 ? row(cookie, value, e) : r;
+}
+
 int
 state_read(struct state *s, enum state_query q,
            int (*row)(void *cookie, const struct state_value *value, struct err *e), void *cookie,
            struct err *e)
 {
-    struct state_value value[STATE_VALUES_MAX];
+    const struct state_statement *what = &state_queries[q];
     sqlite3_stmt *t = NULL;
     assert(!s->writer.started);
-    int rc = sqlite3_prepare_v2(s->db, state_queries[q].sql, -1, &t, NULL);
+    int rc = sqlite3_prepare_v2(s->db, what->sql, -1, &t, NULL);
     int r = 0;
-    assert(rc != SQLITE_OK || (unsigned)sqlite3_column_count(t) == state_queries[q].values);
+    assert(rc != SQLITE_OK || (unsigned)sqlite3_column_count(t) ==
+                                  what->values + (state_sealed_columns[q].column != NULL));
     while (rc == SQLITE_OK || rc == SQLITE_ROW) {
         rc = sqlite3_step(t);
         if (rc != SQLITE_ROW)
             break;
-        for (unsigned i = 0; i < state_queries[q].values; i++)
-            value[i] = column(t, (int)i);
-        r = row(cookie, value, e);
+        r = read_row(s, q, t, row, cookie, e);
         if (r < 0)
             break;
     }
@@ -225,10 +243,25 @@ state_start(struct state *s, uv_loop_t *loop, struct err *e)
     return writer_thread_start(&s->writer, loop, writer_run, collect, s, e);
 }
 
+// A start makes few changes, and waits for each.
+static int
+at_once(struct state *s, struct state_order *o, struct err *e)
+{
+    writer_change(s, o);
+    const int r = o->failed ? err_errno(&o->e) : 0;
+    if (r < 0)
+        *e = o->e;
+    else
+        report(take_ptr(o));
+    free(o);
+    return r;
+}
+
 static int
 enqueue(struct state *s, struct state_order *o, struct err *e)
 {
-    assert(s->writer.started);
+    if (!s->writer.started)
+        return at_once(s, o, e);
     if (s->ends) { // the writer has ended: a callback of state_close() wants another change
         free(o);
         int r = err_set(e, ERR_UNAVAILABLE, "the broker is shutting down");
@@ -251,33 +284,65 @@ enqueue(struct state *s, struct state_order *o, struct err *e)
     return 0;
 }
 
+// Copies the values behind the order; the one with content is sealed there, if there is a key.
+static int
+take_values(struct state *s, struct state_order *o, const struct state_value *value,
+            const uint8_t *key, struct err *e)
+{
+    const struct state_sealed *what = &state_sealed_values[o->change];
+    const unsigned n = state_changes[o->change].values;
+    size_t used = 0;
+    int r = 0;
+    for (unsigned i = 0; i < n && r == 0; i++) {
+        const bool seals = key != NULL && what->column != NULL && i == what->value;
+        o->value[i] = value[i];
+        o->value[i].bytes = o->data + used;
+        if (seals) {
+            o->value[i].kind = STATE_BYTES;
+            o->value[i].n += STATE_SEAL_OVER;
+            r = sealing_seal(s, what, value, key, o->data + used, e);
+        } else if (value[i].n > 0) {
+            memcpy(o->data + used, value[i].bytes, value[i].n);
+        }
+        used += o->value[i].n;
+    }
+    if (what->column == NULL)
+        return r;
+    o->value[n] = (struct state_value){.kind = STATE_BYTES}; // NULL
+    if (key != NULL) {
+        memcpy(o->data + used, key, STATE_SEAL_KEY);
+        o->value[n] = STATE_OF_BYTES(o->data + used, STATE_SEAL_KEY);
+    }
+    return r;
+}
+
 int
 state_write(struct state *s, enum state_change c, const struct state_value *value, state_done *done,
             void *cookie, struct err *e)
 {
     const unsigned n = state_changes[c].values;
+    uint8_t key[STATE_SEAL_KEY];
     size_t bytes = 0;
     for (unsigned i = 0; i < n; i++)
         bytes += value[i].n;
     if (bytes > STATE_BYTES_MAX)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "change the state: %zu bytes, at most %d", bytes,
                        STATE_BYTES_MAX);
-    struct state_order *o = calloc(1, sizeof *o + bytes);
+    int r = sealing_need(s, &state_sealed_values[c], value, key, e);
+    if (r < 0)
+        return r;
+    struct state_order *o = calloc(1, sizeof *o + bytes + STATE_SEAL_OVER + STATE_SEAL_KEY);
     if (o == NULL)
         return err_sys(e, ENOMEM, "change the state");
     o->change = c;
     o->done = done;
     o->cookie = cookie;
     o->fd = -1;
-    size_t used = 0;
-    for (unsigned i = 0; i < n; i++) {
-        o->value[i] = value[i];
-        if (value[i].n > 0)
-            memcpy(o->data + used, value[i].bytes, value[i].n);
-        o->value[i].bytes = o->data + used;
-        used += value[i].n;
-    }
-    return enqueue(s, o, e);
+    r = take_values(s, o, value, r > 0 ? key : NULL, e);
+    if (r == 0)
+        return enqueue(s, o, e);
+    free(o);
+    return r;
 }
 
 int

@@ -13,6 +13,9 @@
 //
 // The database belongs to the broker's account, mode 0600 in a folder of mode 0700, and is locked as long as the broker runs. It
 // holds secrets: the seeds of the keys that sign tokens. So does a backup.
+//
+// Values with content of tenants are sealed with the data key of their tenant, if encryption is on: statements.c says which, and
+// sealing.c does it, so no caller can forget to. The keys are those of a sealer, which lies above this layer (vault/vault.h).
 #pragma once
 
 #include <stdbool.h>
@@ -25,7 +28,7 @@
 struct state;
 
 enum {
-    STATE_VALUES_MAX = 10,              // of one change, or columns of one row
+    STATE_VALUES_MAX = 12,              // of one change, or columns of one row
     STATE_QUEUE_MAX = 16384,            // changes that wait for the writer
     STATE_BYTES_MAX = 64 * 1024,        // of one change's values
     STATE_FILE_MAX = 256 * 1024 * 1024, // of the database: further changes are refused
@@ -77,7 +80,8 @@ enum state_change {
     STATE_CHANGES_N,
 };
 
-enum state_kind { STATE_NUMBER, STATE_TEXT, STATE_BYTES };
+// FORGOTTEN: of a row, it was sealed with a data key that was forgotten; no bytes.
+enum state_kind { STATE_NUMBER, STATE_TEXT, STATE_BYTES, STATE_FORGOTTEN };
 struct state_value {
     enum state_kind kind;
     int64_t number;
@@ -93,6 +97,30 @@ struct state_value {
 // another process uses; DATA_LOSS for a damaged file. The file is unchanged then. Free it with state_close().
 int state_open(const char *folder, struct state **out, struct err *e);
 
+// ---- sealed values
+
+enum { STATE_SEAL_KEY = 16, STATE_SEAL_OVER = 24 + 16 };
+
+// A sealed value is STATE_SEAL_OVER bytes longer than the plain one. `where` names the column, the row and the tenant, and is
+// authenticated, so that a value is not accepted in another place.
+struct state_sealer {
+    void *cookie;
+    // The number of the tenant's data key, made if it has none. 1: *key is valid. 0: encryption is off.
+    int (*need)(void *cookie, const char *tenant, uint8_t key[STATE_SEAL_KEY], struct err *e);
+    int (*seal)(void *cookie, const uint8_t key[STATE_SEAL_KEY], const void *where, size_t where_n,
+                const void *plain, size_t n, uint8_t *out, struct err *e);
+    // 1: the key was forgotten. DATA_LOSS: it was changed, or is of another place.
+    int (*open)(void *cookie, const uint8_t key[STATE_SEAL_KEY], const void *where, size_t where_n,
+                const void *sealed, size_t n, uint8_t *out, struct err *e);
+};
+// Before rows with such values are read. NULL: values are read and written as they are.
+void state_seal_with(struct state *s, const struct state_sealer *sealer);
+
+// Seals all values that are not yet sealed, in one transaction, before state_start(). *n: how many there were.
+int state_seal_rows(struct state *s, uint64_t *n, struct err *e);
+// Removes what state_seal_rows() has left in free space and in the journal, now, or when an earlier run ended before it had done so.
+int state_scrub(struct state *s, struct err *e);
+
 // Passes each row to `row`, in the order of the statement, before state_start(). The values are borrowed until it returns; there
 // are as many as the statement has columns. If it returns a negative number, the rest is not read.
 int state_read(struct state *s, enum state_query q,
@@ -106,7 +134,7 @@ int state_start(struct state *s, uv_loop_t *loop, struct err *e);
 typedef void state_done(void *cookie, uint64_t rows, const struct err *e);
 
 // Queues a change with the values of its statement, which are copied. Changes are made in the order of the queue. On failure
-// (RESOURCE_EXHAUSTED: the queue is full) `done` is not called. `done` may be NULL.
+// (RESOURCE_EXHAUSTED: the queue is full) `done` is not called. `done` may be NULL. Before state_start() the change is made at once.
 int state_write(struct state *s, enum state_change c, const struct state_value *value,
                 state_done *done, void *cookie, struct err *e);
 

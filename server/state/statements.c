@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every statement of the running broker, as rows: what is read at the start, and what changes.
+// Every statement of the running broker, as rows: what is read at the start, and what changes; and which values have content of a
+// tenant. The last column of a query with one, and the last parameter of a change, is the number of the data key.
 #include "private.h"
 
 const struct state_statement state_queries[STATE_QUERIES_N] = {
@@ -7,8 +8,8 @@ const struct state_statement state_queries[STATE_QUERIES_N] = {
     [STATE_SECRETS] = {"SELECT hash_key FROM secret", 1},
     // id, tenant, label, scopes, hint, hash, created, expires (0: never), revoked (0: not), maker
     [STATE_KEYS] =
-        {"SELECT id, tenant, label, scopes, hint, hash, created_ms, expires_ms, revoked_ms,"
-         " maker FROM api_key ORDER BY created_ms, id",
+        {"SELECT id, tenant, iif(key IS NULL, label, sealed_label), scopes, hint, hash, created_ms,"
+         " expires_ms, revoked_ms, maker, key FROM api_key ORDER BY created_ms, id",
          10},
     // seed, created, until (0: it signs)
     [STATE_SIGNING_KEYS] = {"SELECT seed, created_ms, until_ms FROM signing_key"
@@ -19,8 +20,10 @@ const struct state_statement state_queries[STATE_QUERIES_N] = {
     // block, uses, expiry
     [STATE_USES] =
         {"SELECT block, uses, expires_ms FROM block_use WHERE expires_ms > 1000 * unixepoch()", 3},
-    // number, digest of everything but the command line, message
-    [STATE_APPROVALS] = {"SELECT number, around, message FROM approval ORDER BY number", 3},
+    // number, digest of everything but the command line, message, id, tenant
+    [STATE_APPROVALS] = {"SELECT number, around, message, id, tenant, key FROM approval"
+                         " ORDER BY number",
+                         5},
     // the proof of the master key
     [STATE_ENCRYPTION] = {"SELECT proof FROM encryption", 1},
     // number, tenant, wrapped key, created, forgotten (0: it was not)
@@ -28,12 +31,13 @@ const struct state_statement state_queries[STATE_QUERIES_N] = {
                          " ORDER BY created_ms, id",
                          5},
     // key, request, tenant, whether it is a stream, whether it has ended, code, expiry, answer; the one that expires first is the first
-    [STATE_CALLS] = {"SELECT id, request, tenant, stream, ended, code, expires_ms, answer"
+    [STATE_CALLS] = {"SELECT id, request, tenant, stream, ended, code, expires_ms, answer, key"
                      " FROM idempotency WHERE ended = 0 OR expires_ms > 1000 * unixepoch()"
                      " ORDER BY ended DESC, expires_ms",
                      8},
-    // tenant, message
-    [STATE_RULE_FILES] = {"SELECT tenant, message FROM rule_file ORDER BY tenant, name", 2},
+    // tenant, name, message
+    [STATE_RULE_FILES] = {"SELECT tenant, name, message, key FROM rule_file ORDER BY tenant, name",
+                          3},
     // message
     [STATE_SILENCES] = {"SELECT message FROM silence ORDER BY created_ms, id", 1},
     // tenant, message
@@ -45,7 +49,9 @@ const struct state_statement state_queries[STATE_QUERIES_N] = {
 const struct state_statement state_changes[STATE_CHANGES_N] = {
     // the same values in the same order, but `revoked`
     [STATE_KEY_ADD] = {"INSERT INTO api_key (id, tenant, label, scopes, hint, hash, created_ms,"
-                       " expires_ms, maker) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                       " expires_ms, maker, sealed_label, key) VALUES (?1, ?2,"
+                       " iif(?10 IS NULL, ?3, ''), ?4, ?5, ?6, ?7, ?8, ?9,"
+                       " iif(?10 IS NULL, NULL, ?3), ?10)",
                        9},
     // id, time
     [STATE_KEY_REVOKE] = {"UPDATE api_key SET revoked_ms = ?2 WHERE id = ?1 AND revoked_ms = 0", 2},
@@ -67,9 +73,10 @@ const struct state_statement state_changes[STATE_CHANGES_N] = {
     // time
     [STATE_USES_FORGET] = {"DELETE FROM block_use WHERE expires_ms <= ?1", 1},
     // id, number, tenant, digest of everything but the command line, message
-    [STATE_APPROVAL_PUT] = {"INSERT INTO approval (id, number, tenant, around, message)"
-                            " VALUES (?1, ?2, ?3, ?4, ?5)"
-                            " ON CONFLICT (id) DO UPDATE SET message = excluded.message",
+    [STATE_APPROVAL_PUT] = {"INSERT INTO approval (id, number, tenant, around, message, key)"
+                            " VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
+                            " ON CONFLICT (id) DO UPDATE SET message = excluded.message,"
+                            " key = excluded.key",
                             5},
     // id
     [STATE_APPROVAL_FORGET] = {"DELETE FROM approval WHERE id = ?1", 1},
@@ -95,10 +102,10 @@ const struct state_statement state_changes[STATE_CHANGES_N] = {
     [STATE_CALL_BEGIN] = {"INSERT OR REPLACE INTO idempotency (id, request, tenant, stream)"
                           " VALUES (?1, ?2, ?3, ?4)",
                           4},
-    // key, code, expiry, answer (of length 0: none)
+    // key, code, expiry, answer (of length 0: none), tenant
     [STATE_CALL_END] = {"UPDATE idempotency SET ended = 1, code = ?2, expires_ms = ?3,"
-                        " answer = nullif(?4, x'') WHERE id = ?1",
-                        4},
+                        " answer = nullif(?4, x''), key = ?6 WHERE id = ?1 AND tenant = ?5",
+                        5},
     // key
     [STATE_CALL_FORGET] = {"DELETE FROM idempotency WHERE id = ?1", 1},
     // code, expiry
@@ -110,8 +117,9 @@ const struct state_statement state_changes[STATE_CHANGES_N] = {
                             " WHERE ended = 1 AND expires_ms <= ?1 LIMIT 4096)",
                             1},
     // tenant, name, message
-    [STATE_RULE_FILE_PUT] = {"INSERT INTO rule_file (tenant, name, message) VALUES (?1, ?2, ?3)"
-                             " ON CONFLICT (tenant, name) DO UPDATE SET message = excluded.message",
+    [STATE_RULE_FILE_PUT] = {"INSERT INTO rule_file (tenant, name, message, key)"
+                             " VALUES (?1, ?2, ?3, ?4) ON CONFLICT (tenant, name)"
+                             " DO UPDATE SET message = excluded.message, key = excluded.key",
                              3},
     // tenant, name
     [STATE_RULE_FILE_FORGET] = {"DELETE FROM rule_file WHERE tenant = ?1 AND name = ?2", 2},
@@ -126,4 +134,19 @@ const struct state_statement state_changes[STATE_CHANGES_N] = {
     // the run of the broker, number, whether the host did
     [STATE_ACKNOWLEDGED_FORGET] =
         {"DELETE FROM acknowledged WHERE instance = ?1 AND sequence = ?2 AND by_host = ?3", 3},
+};
+
+const struct state_sealed state_sealed_columns[STATE_QUERIES_N] = {
+    [STATE_KEYS] = {"api_key.label", 0, 1, 2, false},
+    [STATE_APPROVALS] = {"approval.message", 3, 4, 2, false},
+    [STATE_CALLS] = {"idempotency.answer", 0, 2, 7, false},
+    [STATE_RULE_FILES] = {"rule_file.message", 1, 0, 2, false},
+};
+
+const struct state_sealed state_sealed_values[STATE_CHANGES_N] = {
+    [STATE_KEY_ADD] = {"api_key.label", 0, 1, 2, false},
+    [STATE_APPROVAL_PUT] = {"approval.message", 0, 2, 4, false},
+    [STATE_CALL_BEGIN] = {NULL, 0, 2, 0, true},
+    [STATE_CALL_END] = {"idempotency.answer", 0, 4, 3, false},
+    [STATE_RULE_FILE_PUT] = {"rule_file.message", 1, 0, 2, false},
 };

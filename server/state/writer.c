@@ -24,8 +24,8 @@ execute(struct state *s, const char *sql, const char *what, struct err *e)
     return rc == SQLITE_OK ? 0 : state_fail(s->db, rc, what, e);
 }
 
-static void
-bind_value(sqlite3_stmt *t, int at, const struct state_value *v)
+void
+state_bind(sqlite3_stmt *t, int at, const struct state_value *v)
 {
     if (v->kind == STATE_NUMBER)
         (void)sqlite3_bind_int64(t, at, v->number);
@@ -39,14 +39,21 @@ static int
 change(struct state *s, struct state_order *o)
 {
     sqlite3_stmt *t = s->change[o->change];
-    for (unsigned i = 0; i < state_changes[o->change].values; i++)
-        bind_value(t, (int)i + 1, &o->value[i]);
+    const bool seals = state_sealed_values[o->change].column != NULL;
+    for (unsigned i = 0; i < state_changes[o->change].values + seals; i++)
+        state_bind(t, (int)i + 1, &o->value[i]);
     const int rc = sqlite3_step(t);
     const int r = rc == SQLITE_DONE ? 0 : state_fail(s->db, rc, "change the state", &o->e);
     o->rows = r == 0 ? (uint64_t)sqlite3_changes64(s->db) : 0;
     (void)sqlite3_reset(t);
     (void)sqlite3_clear_bindings(t);
     return r;
+}
+
+void
+writer_change(struct state *s, struct state_order *o)
+{
+    o->failed = change(s, o) < 0;
 }
 
 static void

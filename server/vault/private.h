@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by vault.c (data keys), wrap.c (their wrapped form) and rotate.c (what operators do).
+// Shared by vault.c (data keys), wrap.c (their wrapped form), column.c (values of the database) and rotate.c (what operators do).
 #pragma once
 
+#include "server/state/state.h"
 #include "vault.h"
 
 enum { VAULT_DATA = 32 };
@@ -10,6 +11,7 @@ struct data_key {
     struct vault_entry entry; // must be first
     uint8_t wrapped[VAULT_WRAPPED];
     bool stored;         // it is on the disk
+    bool forgetting;     // nothing new is sealed with it
     struct list waiters; // struct waiter
 };
 
@@ -25,6 +27,17 @@ struct data_key *vault_find(const struct vault *v, const uint8_t id[SEALED_KEY_I
 // The one that new objects get; NULL: none.
 struct data_key *vault_of(const struct vault *v, const char *tenant);
 
+// The same, made if it has none; it may not be on the disk yet. NULL: UNAVAILABLE, it is being forgotten, or there is a rotation.
+struct data_key *vault_make(struct vault *v, const char *tenant, struct err *e);
+// The key for values of the database. Wipe it. Errors: vault_key().
+int vault_column_key(const struct vault *v, const uint8_t id[SEALED_KEY_ID],
+                     uint8_t out[VAULT_DATA], struct err *e);
+
+// ---- column.c
+
+// The state seals with these keys from now on; what is still plain is sealed.
+int vault_seal_columns(struct vault *v, struct err *e);
+
 // ---- wrap.c
 
 // Binds a data key to its number and its tenant.
@@ -37,3 +50,4 @@ void wrap_proof(const uint8_t master[VAULT_MASTER], uint8_t out[VAULT_WRAPPED]);
 int check_proof(const uint8_t master[VAULT_MASTER], const uint8_t proof[VAULT_WRAPPED]);
 // Only its number is left as it was.
 void derive_keys(const uint8_t data[VAULT_DATA], struct sealed_key *out);
+void derive_column_key(const uint8_t data[VAULT_DATA], uint8_t out[VAULT_DATA]);

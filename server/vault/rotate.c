@@ -192,6 +192,8 @@ on_forgotten(void *cookie, uint64_t rows, const struct err *e)
     struct forgetting *f = cookie;
     struct data_key *k = vault_find(f->v, f->id);
     (void)rows;
+    if (k != NULL)
+        k->forgetting = false;
     if (e == NULL && k != NULL) {
         k->entry.forgotten_ms = f->now_ms;
         sodium_memzero(k->wrapped, sizeof k->wrapped);
@@ -204,7 +206,7 @@ int
 vault_forget(struct vault *v, const char *tenant, vault_done *done, void *cookie, struct err *e)
 {
     int r = check_is_on(v, e);
-    const struct data_key *k = r < 0 ? NULL : vault_of(v, tenant);
+    struct data_key *k = r < 0 ? NULL : vault_of(v, tenant);
     if (r < 0)
         return r;
     if (k == NULL)
@@ -217,6 +219,7 @@ vault_forget(struct vault *v, const char *tenant, vault_done *done, void *cookie
     const struct state_value row[] = {STATE_OF_BYTES(f->id, sizeof f->id),
                                       STATE_OF_NUMBER(f->now_ms)};
     r = state_write(v->state, STATE_DATA_KEY_FORGET, row, on_forgotten, f, e);
+    k->forgetting = r == 0;
     if (r < 0)
         free(f);
     return r;

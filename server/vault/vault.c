@@ -10,7 +10,6 @@
 
 #include "private.h"
 #include "proto/now.h"
-#include "server/base/log.h"
 #include "server/state/state.h"
 
 struct waiter {
@@ -71,16 +70,39 @@ unknown(struct err *e)
     return r;
 }
 
-int
-vault_key(const struct vault *v, const uint8_t id[SEALED_KEY_ID], struct sealed_key *out,
-          struct err *e)
+static int
+take_out(const struct vault *v, const uint8_t id[SEALED_KEY_ID], uint8_t data[VAULT_DATA],
+         struct err *e)
 {
-    uint8_t data[VAULT_DATA];
     const struct data_key *k = v != NULL ? vault_find(v, id) : NULL;
     if (k != NULL && k->entry.forgotten_ms != 0)
         return forgotten(e);
     if (k == NULL || v->master == NULL || unwrap_key(v->master, k, data) != 0)
         return unknown(e);
+    return 0;
+}
+
+int
+vault_column_key(const struct vault *v, const uint8_t id[SEALED_KEY_ID], uint8_t out[VAULT_DATA],
+                 struct err *e)
+{
+    uint8_t data[VAULT_DATA];
+    int r = take_out(v, id, data, e);
+    if (r < 0)
+        return r;
+    derive_column_key(data, out);
+    sodium_memzero(data, sizeof data);
+    return 0;
+}
+
+int
+vault_key(const struct vault *v, const uint8_t id[SEALED_KEY_ID], struct sealed_key *out,
+          struct err *e)
+{
+    uint8_t data[VAULT_DATA];
+    int r = take_out(v, id, data, e);
+    if (r < 0)
+        return r;
     memcpy(out->id, id, SEALED_KEY_ID);
     derive_keys(data, out);
     sodium_memzero(data, sizeof data);
@@ -169,12 +191,24 @@ make(struct vault *v, const char *tenant, struct err *e)
     return NULL;
 }
 
+struct data_key *
+vault_make(struct vault *v, const char *tenant, struct err *e)
+{
+    struct data_key *k = vault_of(v, tenant);
+    if (k == NULL)
+        return make(v, tenant, e);
+    if (!k->forgetting)
+        return k;
+    (void)err_set(e, ERR_UNAVAILABLE, "the data key of %s is being forgotten: try again", tenant);
+    return NULL;
+}
+
 int
 vault_need(struct vault *v, const char *tenant, uint8_t id[SEALED_KEY_ID], vault_done *done,
            void *cookie, struct err *e)
 {
-    struct data_key *k = vault_of(v, tenant);
-    if (k == NULL && (k = make(v, tenant, e)) == NULL)
+    struct data_key *k = vault_make(v, tenant, e);
+    if (k == NULL)
         return err_errno(e);
     memcpy(id, k->entry.id, SEALED_KEY_ID);
     if (k->stored)
@@ -251,6 +285,19 @@ take_key(void *cookie, const struct state_value *value, struct err *e)
     return 0;
 }
 
+// Notes which master key is in use, at its first start.
+static int
+prove(struct vault *v, struct err *e)
+{
+    uint8_t proof[VAULT_WRAPPED];
+    const struct state_value row[] = {STATE_OF_BYTES(proof, sizeof proof)};
+    if (v->master == NULL || v->proved)
+        return 0;
+    wrap_proof(v->master, proof);
+    v->proved = true;
+    return state_write(v->state, STATE_ENCRYPTION_SET, row, NULL, NULL, e);
+}
+
 int
 vault_open(struct state *state, uint8_t *master, struct vault **out, struct err *e)
 {
@@ -267,32 +314,17 @@ vault_open(struct state *state, uint8_t *master, struct vault **out, struct err 
     int r = state_read(state, STATE_ENCRYPTION, take_proof, v, e);
     if (r == 0)
         r = state_read(state, STATE_DATA_KEYS, take_key, v, e);
-    if (r < 0)
-        vault_free(v);
-    else
+    if (r == 0)
+        r = prove(v, e);
+    if (r == 0)
+        r = vault_seal_columns(v, e);
+    if (r == 0) {
         *out = v;
-    return r;
-}
-
-static void
-on_proved(void *cookie, uint64_t rows, const struct err *e)
-{
-    (void)cookie;
-    (void)rows;
-    if (e != NULL)
-        log_err(LOG_ERROR, "encryption", e);
-}
-
-int
-vault_start(struct vault *v, struct err *e)
-{
-    uint8_t proof[VAULT_WRAPPED];
-    const struct state_value row[] = {STATE_OF_BYTES(proof, sizeof proof)};
-    if (v->master == NULL || v->proved)
         return 0;
-    wrap_proof(v->master, proof);
-    v->proved = true;
-    return state_write(v->state, STATE_ENCRYPTION_SET, row, on_proved, NULL, e);
+    }
+    state_seal_with(state, NULL);
+    vault_free(v);
+    return r;
 }
 
 void

@@ -43,18 +43,17 @@ struct vault_entry {
 // missing, not of 32 bytes, or others may read it.
 int vault_read_master(const struct vault_settings *s, uint8_t **master, struct err *e);
 
-// Reads the data keys, before state_start(); takes `master`, also on failure. FAILED_PRECONDITION (ENCRYPTION_KEY): it is not the
-// one that they are wrapped with, or it is missing while there are some. DATA_LOSS: one is damaged.
+// Reads the data keys, before state_start() and before others read the state; takes `master`, also on failure. Notes at its first start which
+// master key is in use, and seals what the database has in plain. FAILED_PRECONDITION (ENCRYPTION_KEY): it is not the one that they are
+// wrapped with, or it is missing while there are some. DATA_LOSS: one is damaged.
 int vault_open(struct state *state, uint8_t *master, struct vault **out, struct err *e);
-// After state_start(): notes which master key is in use, at its first start.
-int vault_start(struct vault *v, struct err *e);
-void vault_free(struct vault *v); // accepts NULL
+void vault_free(struct vault *v); // after state_close(); accepts NULL
 
 // Whether new objects are encrypted. Accepts NULL.
 bool vault_is_on(const struct vault *v);
 
 // The data key of a tenant, made if it has none. 1: *id is valid. 0: done is called when it is on the disk, or with the failure.
-// UNAVAILABLE: the master key is being rotated.
+// UNAVAILABLE: the master key is being rotated, or this data key is being forgotten.
 typedef void vault_done(void *cookie, const struct err *e);
 int vault_need(struct vault *v, const char *tenant, uint8_t id[SEALED_KEY_ID], vault_done *done,
                void *cookie, struct err *e);
@@ -71,7 +70,8 @@ bool vault_is_current(const struct vault *v, const char *tenant, const uint8_t i
 // Wraps all data keys with another master key, which is in use from then on. done is called when that is on the disk.
 int vault_rotate(struct vault *v, const uint8_t master[VAULT_MASTER], vault_done *done,
                  void *cookie, struct err *e);
-// Destroys the data key of a tenant. NOT_FOUND: it has none. done: nothing of it is in the database any more.
+// Destroys the data key of a tenant. NOT_FOUND: it has none. done: nothing of it is in the database any more. Meanwhile nothing new of the
+// tenant can be sealed: UNAVAILABLE.
 int vault_forget(struct vault *v, const char *tenant, vault_done *done, void *cookie,
                  struct err *e);
 

@@ -79,10 +79,17 @@ check_proof(const uint8_t master[VAULT_MASTER], const uint8_t proof[VAULT_WRAPPE
     return unwrap(master, PROOF, sizeof PROOF, proof, zeros);
 }
 
+static const char CONTEXT[crypto_kdf_CONTEXTBYTES + 1] = "stockade";
+
 void
 derive_keys(const uint8_t data[VAULT_DATA], struct sealed_key *out)
 {
-    static const char context[crypto_kdf_CONTEXTBYTES + 1] = "stockade";
-    (void)crypto_kdf_derive_from_key(out->contents, sizeof out->contents, 1, context, data);
-    (void)crypto_kdf_derive_from_key(out->names, sizeof out->names, 2, context, data);
+    (void)crypto_kdf_derive_from_key(out->contents, sizeof out->contents, 1, CONTEXT, data);
+    (void)crypto_kdf_derive_from_key(out->names, sizeof out->names, 2, CONTEXT, data);
+}
+
+void
+derive_column_key(const uint8_t data[VAULT_DATA], uint8_t out[VAULT_DATA])
+{
+    (void)crypto_kdf_derive_from_key(out, VAULT_DATA, 3, CONTEXT, data);
 }

@@ -20,6 +20,7 @@
 
 #include "proto/auto.h"
 #include "server/state/state.h"
+#include "server/vault/vault.h"
 
 enum { KILLS_USUAL = 40 };
 
@@ -368,8 +369,9 @@ a_copy_is_a_whole_database(void **unused)
 
 // ---- kill -9
 
-// Chains of changes of one kind, each begun when the one before is on the disk.
-enum { OF_KEY, OF_REVOKED, OF_USE, OF_APPROVAL, OF_CALL, KINDS };
+// Chains of changes of one kind, each begun when the one before is on the disk. From the second half of the kills on there is a master
+// key: what is there is sealed, and so is what is written.
+enum { OF_KEY, OF_REVOKED, OF_USE, OF_APPROVAL, OF_CALL, OF_RULES, KINDS };
 enum { CHAINS_OF_KIND = 2 };
 
 struct writing {
@@ -386,19 +388,23 @@ static int
 write_one(struct writing *w, struct err *e)
 {
     uint8_t id[16] = {0};
-    char name[32];
+    char name[32], of[8];
     memcpy(id, &w->number, sizeof w->number);
+    (void)snprintf(of, sizeof of, "t%u", w->number % 8);
     (void)snprintf(name, sizeof name, "%08u", w->number);
-    const struct state_value bytes = STATE_OF_BYTES(id, sizeof id), text = STATE_OF_TEXT(name);
+    const struct state_value bytes = STATE_OF_BYTES(id, sizeof id), text = STATE_OF_TEXT(name),
+                             tenant = STATE_OF_TEXT(of);
     const struct state_value number = STATE_OF_NUMBER(w->number);
     const struct state_value far = STATE_OF_NUMBER(INT64_C(1) << 50), none = STATE_OF_BYTES("", 0);
     const struct state_value revoked[] = {bytes, text, number}, use[] = {bytes, number, far},
-                             approval[] = {text, number, text, none, bytes},
-                             call[] = {bytes, bytes, text, number},
-                             end[] = {bytes, number, far, STATE_OF_BYTES(name, 8)};
-    static const enum state_change change[KINDS] = {STATE_KEY_ADD, STATE_BLOCK_REVOKE, STATE_USE,
-                                                    STATE_APPROVAL_PUT, STATE_CALL_BEGIN};
-    const struct state_value *const values[KINDS] = {NULL, revoked, use, approval, call};
+                             approval[] = {text, number, tenant, none, bytes},
+                             call[] = {bytes, bytes, tenant, number},
+                             rules[] = {tenant, text, bytes},
+                             end[] = {bytes, number, far, STATE_OF_BYTES(name, 8), tenant};
+    static const enum state_change change[KINDS] = {STATE_KEY_ADD,    STATE_BLOCK_REVOKE,
+                                                    STATE_USE,        STATE_APPROVAL_PUT,
+                                                    STATE_CALL_BEGIN, STATE_RULE_FILE_PUT};
+    const struct state_value *const values[KINDS] = {NULL, revoked, use, approval, call, rules};
     if (w->kind == OF_KEY)
         return add_key(w->s, w->number, report, w, e);
     return state_write(w->s, w->ends ? STATE_CALL_END : change[w->kind],
@@ -426,18 +432,29 @@ never(uv_timer_t *t)
     (void)t;
 }
 
+// NULL: there is none.
+static uint8_t *
+master(bool sealed)
+{
+    uint8_t *key = sealed ? sodium_malloc(VAULT_MASTER) : NULL;
+    if (key != NULL)
+        memset(key, 7, VAULT_MASTER);
+    return key;
+}
+
 // Writes as fast as it can until it is killed.
 static _Noreturn void
-child(int to, unsigned from)
+child(int to, unsigned from, bool sealed)
 {
     uv_loop_t loop;
     uv_timer_t alive; // the state keeps no loop alive
     struct state *s = NULL;
+    struct vault *v = NULL;
     static struct writing w[KINDS * CHAINS_OF_KIND];
     struct err e;
     if (uv_loop_init(&loop) != 0 || state_open(folder, &s, &e) < 0 ||
-        state_start(s, &loop, &e) < 0 || uv_timer_init(&loop, &alive) != 0 ||
-        uv_timer_start(&alive, never, 3600000, 0) != 0)
+        vault_open(s, master(sealed), &v, &e) < 0 || state_start(s, &loop, &e) < 0 ||
+        uv_timer_init(&loop, &alive) != 0 || uv_timer_start(&alive, never, 3600000, 0) != 0)
         _exit(3);
     for (unsigned i = 0; i < sizeof w / sizeof w[0]; i++) {
         w[i] = (struct writing){.s = s, .next = &from, .kind = i % KINDS, .to = to};
@@ -467,17 +484,19 @@ count_any(void *cookie, const struct state_value *value, struct err *e)
     return 0;
 }
 
-// What is there of each kind. Checks the whole file.
+// What is there of each kind. Checks the whole file, and, if it is sealed, each value.
 static void
-look_at_disk(unsigned found[KINDS])
+look_at_disk(unsigned found[KINDS], bool sealed)
 {
-    static const enum state_query query[KINDS] = {STATE_KEYS, STATE_REVOKED, STATE_USES,
-                                                  STATE_APPROVALS, STATE_CALLS};
+    static const enum state_query query[KINDS] = {STATE_KEYS,      STATE_REVOKED, STATE_USES,
+                                                  STATE_APPROVALS, STATE_CALLS,   STATE_RULE_FILES};
+    struct vault *v = NULL;
     struct state *s = NULL;
     struct err e;
     sqlite3 *db = NULL;
     sqlite3_stmt *t = NULL;
     assert_int_equal(state_open(folder, &s, &e), 0);
+    assert_int_equal(vault_open(s, master(sealed), &v, &e), 0);
     for (unsigned i = 0; i < KINDS; i++) {
         found[i] = 0;
         assert_int_equal(state_read(s, query[i],
@@ -488,6 +507,7 @@ look_at_disk(unsigned found[KINDS])
                          0);
     }
     state_close(s);
+    vault_free(v);
     assert_int_equal(sqlite3_open(path_of("stockade.db"), &db), SQLITE_OK);
     assert_int_equal(sqlite3_prepare_v2(db, "PRAGMA integrity_check", -1, &t, NULL), SQLITE_OK);
     assert_int_equal(sqlite3_step(t), SQLITE_ROW);
@@ -510,8 +530,9 @@ what_was_reported_survives_kill_9(void **unused)
         int status = 0;
         assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
         const pid_t pid = fork();
+        const bool sealed = i >= kills / 2;
         if (pid == 0)
-            child(ends[1], from);
+            child(ends[1], from, sealed);
         (void)close(ends[1]);
         const unsigned wanted = 1 + randombytes_uniform(40);
         for (unsigned got = 0; read(ends[0], bytes, 1) > 0; all++, got++) {
@@ -522,7 +543,7 @@ what_was_reported_survives_kill_9(void **unused)
         (void)close(ends[0]);
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_true(WIFSIGNALED(status));
-        look_at_disk(found);
+        look_at_disk(found, sealed);
         for (unsigned k = 0; k < KINDS; k++) {
             assert_true(found[k] >= reported[k]);
             more += found[k] - reported[k];

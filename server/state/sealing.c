@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// See state.h: sealed values, and how those of an earlier, plain database are sealed.
+//
+//   BEGIN -- each plain value: sealed in its place -- "scrub" -- COMMIT -- checkpoint -- VACUUM -- checkpoint -- not "scrub" any more
+//
+// A crash before COMMIT leaves the plain database; one after it leaves the sealed one, whose next start goes on with "scrub".
+#include <errno.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "private.h"
+#include "proto/auto.h"
+
+enum { WHERE_MAX = 512, TENANT_MAX = 128 };
+
+void
+state_seal_with(struct state *s, const struct state_sealer *sealer)
+{
+    s->sealer = sealer != NULL ? *sealer : (struct state_sealer){0};
+}
+
+// Each part has its length before it, so that no other parts have the same bytes.
+static bool
+add_part(uint8_t where[WHERE_MAX], size_t *n, const void *bytes, size_t bytes_n)
+{
+    if (bytes_n > 255 || *n + 1 + bytes_n > WHERE_MAX)
+        return false;
+    where[(*n)++] = (uint8_t)bytes_n;
+    if (bytes_n > 0)
+        memcpy(where + *n, bytes, bytes_n);
+    *n += bytes_n;
+    return true;
+}
+
+static int
+place(const struct state_sealed *what, const struct state_value *value, uint8_t where[WHERE_MAX],
+      size_t *n, struct err *e)
+{
+    const struct state_value *id = &value[what->id], *tenant = &value[what->tenant];
+    *n = 0;
+    if (add_part(where, n, what->column, strlen(what->column)) &&
+        add_part(where, n, id->bytes, id->n) && add_part(where, n, tenant->bytes, tenant->n))
+        return 0;
+    return err_set(e, ERR_DATA_LOSS, "%s: a row has a name that is too long", what->column);
+}
+
+int
+sealing_need(struct state *s, const struct state_sealed *what, const struct state_value *value,
+             uint8_t key[STATE_SEAL_KEY], struct err *e)
+{
+    const struct state_value *of = &value[what->tenant];
+    char tenant[TENANT_MAX];
+    const bool wants = what->begins || (what->column != NULL && value[what->value].n > 0);
+    if (s->sealer.need == NULL || !wants)
+        return 0;
+    if (of->n >= sizeof tenant)
+        return err_set(e, ERR_DATA_LOSS, "the name of a tenant is too long");
+    memcpy(tenant, of->bytes, of->n);
+    tenant[of->n] = '\0';
+    return s->sealer.need(s->sealer.cookie, tenant, key, e);
+}
+
+int
+sealing_seal(struct state *s, const struct state_sealed *what, const struct state_value *value,
+             const uint8_t key[STATE_SEAL_KEY], uint8_t *out, struct err *e)
+{
+    const struct state_value *plain = &value[what->value];
+    uint8_t where[WHERE_MAX];
+    size_t n = 0;
+    int r = place(what, value, where, &n, e);
+    return r < 0 ? r
+                 : s->sealer.seal(s->sealer.cookie, key, where, n, plain->bytes, plain->n, out, e);
+}
+
+static int
+damaged(const struct state_sealed *what, struct err *e)
+{
+    int r =
+        err_set(e, ERR_DATA_LOSS, "%s: a sealed value in the database is damaged", what->column);
+    err_detail(e, "STATE_DAMAGED", what->column, "restore a backup of stockade.db");
+    return r;
+}
+
+int
+sealing_open(struct state *s, const struct state_sealed *what, struct state_value *value,
+             const struct state_value *key, uint8_t **out, struct err *e)
+{
+    struct state_value *v = &value[what->value];
+    uint8_t where[WHERE_MAX];
+    size_t n = 0;
+    if (key->n == 0)
+        return 0;
+    if (key->n != STATE_SEAL_KEY || v->n < STATE_SEAL_OVER || s->sealer.open == NULL)
+        return damaged(what, e);
+    int r = place(what, value, where, &n, e);
+    if (r < 0)
+        return r;
+    uint8_t *plain = malloc(v->n - STATE_SEAL_OVER + 1);
+    if (plain == NULL)
+        return err_sys(e, ENOMEM, "read the state");
+    r = s->sealer.open(s->sealer.cookie, key->bytes, where, n, v->bytes, v->n, plain, e);
+    v->n = r == 0 ? v->n - STATE_SEAL_OVER : 0;
+    v->bytes = plain;
+    v->kind = r == 0 ? v->kind : STATE_FORGOTTEN;
+    *out = plain;
+    return r < 0 ? err_wrap(e, "%s", what->column) : 0;
+}
+
+// ---- an earlier database
+
+// What is plain: id, tenant, value; and how it is replaced.
+static const struct {
+    const char *column, *plain, *seal;
+} tables[] = {
+    {"idempotency.answer",
+     "SELECT id, tenant, answer FROM idempotency WHERE key IS NULL AND length(answer) > 0",
+     "UPDATE idempotency SET answer = ?2, key = ?3 WHERE id = ?1"},
+    {"approval.message", "SELECT id, tenant, message FROM approval WHERE key IS NULL",
+     "UPDATE approval SET message = ?2, key = ?3 WHERE id = ?1"},
+    {"rule_file.message", "SELECT name, tenant, message FROM rule_file WHERE key IS NULL",
+     "UPDATE rule_file SET message = ?2, key = ?3 WHERE name = ?1 AND tenant = ?4"},
+    {"api_key.label",
+     "SELECT id, tenant, label FROM api_key WHERE key IS NULL AND length(label) > 0",
+     "UPDATE api_key SET label = '', sealed_label = ?2, key = ?3 WHERE id = ?1"},
+};
+enum { TABLES_N = sizeof tables / sizeof tables[0] };
+
+static int
+execute(struct state *s, const char *sql, struct err *e)
+{
+    int rc = sqlite3_exec(s->db, sql, NULL, NULL, NULL);
+    return rc == SQLITE_OK ? 0 : state_fail(s->db, rc, "seal the state", e);
+}
+
+static int
+write_sealed(struct state *s, sqlite3_stmt *to, const struct state_value value[3],
+             const uint8_t *sealed, const uint8_t key[STATE_SEAL_KEY], struct err *e)
+{
+    const struct state_value row[] = {value[0],
+                                      STATE_OF_BYTES(sealed, value[2].n + STATE_SEAL_OVER),
+                                      STATE_OF_BYTES(key, STATE_SEAL_KEY), value[1]};
+    const int n = sqlite3_bind_parameter_count(to);
+    for (int i = 0; i < n; i++)
+        state_bind(to, i + 1, &row[i]);
+    int rc = sqlite3_step(to);
+    rc = rc == SQLITE_DONE && sqlite3_changes(s->db) != 1 ? SQLITE_CORRUPT : rc;
+    (void)sqlite3_reset(to);
+    (void)sqlite3_clear_bindings(to);
+    return rc == SQLITE_DONE ? 0 : state_fail(s->db, rc, "seal the state", e);
+}
+
+static int
+seal_row(struct state *s, const char *column, sqlite3_stmt *from, sqlite3_stmt *to, struct err *e)
+{
+    const struct state_sealed what = {column, 0, 1, 2, false};
+    const struct state_value value[] = {state_column(from, 0), state_column(from, 1),
+                                        state_column(from, 2)};
+    uint8_t key[STATE_SEAL_KEY];
+    uint8_t *auto_free sealed = malloc(value[2].n + STATE_SEAL_OVER);
+    if (sealed == NULL)
+        return err_sys(e, ENOMEM, "seal the state");
+    int r = sealing_need(s, &what, value, key, e);
+    if (r <= 0)
+        return r;
+    r = sealing_seal(s, &what, value, key, sealed, e);
+    return r == 0 ? write_sealed(s, to, value, sealed, key, e) : r;
+}
+
+static int
+seal_table(struct state *s, size_t i, uint64_t *n, struct err *e)
+{
+    sqlite3_stmt *from = NULL, *to = NULL;
+    int rc = sqlite3_prepare_v2(s->db, tables[i].plain, -1, &from, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_prepare_v2(s->db, tables[i].seal, -1, &to, NULL);
+    int r = 0;
+    while (rc == SQLITE_OK || rc == SQLITE_ROW) {
+        rc = sqlite3_step(from);
+        r = rc == SQLITE_ROW ? seal_row(s, tables[i].column, from, to, e) : 0;
+        if (r < 0 || rc != SQLITE_ROW)
+            break;
+        ++*n;
+    }
+    if (r == 0 && rc != SQLITE_DONE)
+        r = state_fail(s->db, rc, "seal the state", e);
+    (void)sqlite3_finalize(from);
+    (void)sqlite3_finalize(to);
+    return r;
+}
+
+int
+state_seal_rows(struct state *s, uint64_t *n, struct err *e)
+{
+    *n = 0;
+    int r = execute(s, "BEGIN IMMEDIATE", e);
+    for (size_t i = 0; i < TABLES_N && r == 0; i++)
+        r = seal_table(s, i, n, e);
+    if (r == 0 && *n > 0)
+        r = execute(s, "INSERT OR IGNORE INTO scrub VALUES (1)", e);
+    if (r == 0)
+        r = execute(s, "COMMIT", e);
+    if (r < 0 && sqlite3_get_autocommit(s->db) == 0)
+        (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+    return r < 0 ? err_wrap(e, "seal the columns of tenants") : 0;
+}
+
+static int
+empty_journal(struct state *s, struct err *e)
+{
+    int rc = sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    return rc == SQLITE_OK ? 0 : state_fail(s->db, rc, "empty the journal", e);
+}
+
+int
+state_scrub(struct state *s, struct err *e)
+{
+    sqlite3_stmt *t = NULL;
+    int rc = sqlite3_prepare_v2(s->db, "SELECT 1 FROM scrub", -1, &t, NULL);
+    rc = rc == SQLITE_OK ? sqlite3_step(t) : rc;
+    (void)sqlite3_finalize(t);
+    if (rc != SQLITE_ROW)
+        return rc == SQLITE_DONE ? 0 : state_fail(s->db, rc, "read the state", e);
+    int r = empty_journal(s, e);
+    r = r == 0 ? execute(s, "VACUUM", e) : r;
+    r = r == 0 ? empty_journal(s, e) : r;
+    return r == 0 ? execute(s, "DELETE FROM scrub", e) : r;
+}

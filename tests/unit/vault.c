@@ -1,0 +1,586 @@
+// SPDX-License-Identifier: Apache-2.0
+// server/vault: keys and sealed values that are wrong, damaged, moved or forgotten are refused, and what a rotation, a migration or a
+// kill leaves can be read.
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sodium.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <sqlite3.h>
+
+#include "proto/auto.h"
+#include "server/state/state.h"
+#include "server/vault/vault.h"
+
+enum { KILLS = 12 };
+#define MARK "Xyzzy-Plugh-0123456789"
+
+static char folder[64];
+static uv_loop_t loop;
+static uv_timer_t alive; // the state keeps no loop alive
+static struct state *state;
+static struct vault *vault;
+
+static int
+set_up(void **unused)
+{
+    (void)unused;
+    (void)snprintf(folder, sizeof folder, "/tmp/stockade-vault-XXXXXX");
+    return mkdtemp(folder) != NULL ? 0 : -1;
+}
+
+static const char *
+path_of(const char *name)
+{
+    static char path[128];
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static int
+tear_down(void **unused)
+{
+    static const char *const names[] = {"stockade.db", "stockade.db-wal", "stockade.db-journal"};
+    (void)unused;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        (void)unlink(path_of(names[i]));
+    return rmdir(folder);
+}
+
+static uint8_t *
+master(uint8_t byte)
+{
+    uint8_t *key = byte != 0 ? sodium_malloc(VAULT_MASTER) : NULL;
+    if (key != NULL)
+        memset(key, byte, VAULT_MASTER);
+    return key;
+}
+
+// With the master key of these bytes; 0: none.
+static int
+begin(uint8_t byte, struct err *e)
+{
+    assert_int_equal(state_open(folder, &state, e), 0);
+    int r = vault_open(state, master(byte), &vault, e);
+    if (r < 0) {
+        state_close(state);
+        state = NULL;
+    }
+    return r;
+}
+
+static void
+never(uv_timer_t *t)
+{
+    (void)t;
+}
+
+static void
+start(uint8_t byte)
+{
+    struct err e;
+    assert_int_equal(begin(byte, &e), 0);
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(state_start(state, &loop, &e), 0);
+    assert_int_equal(uv_timer_init(&loop, &alive), 0);
+    assert_int_equal(uv_timer_start(&alive, never, 3600000, 0), 0);
+}
+
+static void
+stop(void)
+{
+    state_close(state);
+    uv_close((uv_handle_t *)&alive, NULL);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    vault_free(vault);
+    state = NULL;
+    vault = NULL;
+}
+
+static int
+put_rules(const char *tenant, const char *name, const char *text, struct err *e)
+{
+    const struct state_value row[] = {STATE_OF_TEXT(tenant), STATE_OF_TEXT(name),
+                                      STATE_OF_BYTES(text, strlen(text))};
+    return state_write(state, STATE_RULE_FILE_PUT, row, NULL, NULL, e);
+}
+
+// One value of each column: of a call, an approval, a file of rules, and a key.
+static void
+put_all(const char *tenant, uint8_t number)
+{
+    struct err e;
+    uint8_t id[16];
+    char name[16];
+    memset(id, number, sizeof id);
+    (void)snprintf(name, sizeof name, "%s-%u", tenant, number);
+    const struct state_value of = STATE_OF_TEXT(tenant), text = STATE_OF_TEXT(name),
+                             mark = STATE_OF_BYTES(MARK, sizeof MARK - 1),
+                             one = STATE_OF_BYTES(id, sizeof id), none = STATE_OF_BYTES("", 0),
+                             empty = STATE_OF_TEXT(""), number_of = STATE_OF_NUMBER(number),
+                             far = STATE_OF_NUMBER(INT64_C(1) << 50);
+    uint8_t hash[32];
+    memset(hash, number, sizeof hash);
+    const struct state_value call[] = {one, one, of, number_of},
+                             end[] = {one, number_of, far, mark, of},
+                             approval[] = {text, number_of, of, none, mark},
+                             key[] = {text,  of,    STATE_OF_TEXT(MARK),
+                                      empty, empty, STATE_OF_BYTES(hash, sizeof hash),
+                                      far,   far,   text};
+    assert_int_equal(state_write(state, STATE_CALL_BEGIN, call, NULL, NULL, &e), 0);
+    assert_int_equal(state_write(state, STATE_CALL_END, end, NULL, NULL, &e), 0);
+    assert_int_equal(state_write(state, STATE_APPROVAL_PUT, approval, NULL, NULL, &e), 0);
+    assert_int_equal(put_rules(tenant, name, MARK, &e), 0);
+    assert_int_equal(state_write(state, STATE_KEY_ADD, key, NULL, NULL, &e), 0);
+}
+
+static const struct {
+    enum state_query query;
+    unsigned value;
+} columns[] = {{STATE_CALLS, 7}, {STATE_APPROVALS, 2}, {STATE_RULE_FILES, 2}, {STATE_KEYS, 2}};
+enum { COLUMNS = sizeof columns / sizeof columns[0] };
+
+struct seen {
+    unsigned value, marks, forgotten, others;
+};
+
+static int
+look(void *cookie, const struct state_value *v, struct err *e)
+{
+    struct seen *s = cookie;
+    const struct state_value *it = &v[s->value];
+    (void)e;
+    if (it->kind == STATE_FORGOTTEN)
+        s->forgotten++;
+    else if (it->n == sizeof MARK - 1 && memcmp(it->bytes, MARK, it->n) == 0)
+        s->marks++;
+    else
+        s->others++;
+    return 0;
+}
+
+// Reads all columns after an opening.
+static struct seen
+look_at_all(void)
+{
+    struct seen all = {0};
+    struct err e;
+    for (size_t i = 0; i < COLUMNS; i++) {
+        struct seen one = {.value = columns[i].value};
+        assert_int_equal(state_read(state, columns[i].query, look, &one, &e), 0);
+        all.marks += one.marks;
+        all.forgotten += one.forgotten;
+        all.others += one.others;
+    }
+    return all;
+}
+
+static void
+close_only(void)
+{
+    state_close(state);
+    vault_free(vault);
+    state = NULL;
+    vault = NULL;
+}
+
+static void
+expect(uint8_t byte, unsigned marks, unsigned forgotten)
+{
+    struct err e;
+    assert_int_equal(begin(byte, &e), 0);
+    const struct seen all = look_at_all();
+    assert_int_equal(all.marks, marks);
+    assert_int_equal(all.forgotten, forgotten);
+    assert_int_equal(all.others, 0);
+    close_only();
+}
+
+// How often the mark is in the files of the database.
+static unsigned
+marks_on_disk(void)
+{
+    static const char *const names[] = {"stockade.db", "stockade.db-wal"};
+    unsigned n = 0;
+    for (size_t i = 0; i < 2; i++) {
+        FILE *f = fopen(path_of(names[i]), "re");
+        if (f == NULL)
+            continue;
+        static char bytes[4 << 20];
+        const size_t size = fread(bytes, 1, sizeof bytes, f);
+        assert_int_equal(fclose(f), 0);
+        for (const char *at = bytes, *end = bytes + size;
+             (at = memmem(at, (size_t)(end - at), MARK, sizeof MARK - 1)) != NULL; at++)
+            n++;
+    }
+    return n;
+}
+
+// SQL function: a blob with one bit that was changed.
+static void
+flip(sqlite3_context *c, int n, sqlite3_value **argument)
+{
+    unsigned char bytes[256];
+    const size_t size = (size_t)sqlite3_value_bytes(argument[0]);
+    const size_t at = (size_t)sqlite3_value_int(argument[1]);
+    (void)n;
+    assert_true(size <= sizeof bytes && at < size);
+    memcpy(bytes, sqlite3_value_blob(argument[0]), size);
+    bytes[at] ^= 1;
+    sqlite3_result_blob(c, bytes, (int)size, SQLITE_TRANSIENT);
+}
+
+static void
+edit(const char *sql)
+{
+    sqlite3 *db = NULL;
+    assert_int_equal(sqlite3_open(path_of("stockade.db"), &db), SQLITE_OK);
+    assert_int_equal(sqlite3_create_function(db, "flip", 2, SQLITE_UTF8, NULL, flip, NULL, NULL),
+                     SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+static void
+does_not_open(uint8_t byte, enum err_code code, const char *reason)
+{
+    struct err e;
+    assert_true(begin(byte, &e) < 0);
+    assert_int_equal(e.code, code);
+    assert_string_equal(e.reason, reason);
+}
+
+static void
+another_master_key_or_none_is_refused(void **unused)
+{
+    (void)unused;
+    start(1);
+    put_all("a", 1);
+    stop();
+    does_not_open(2, ERR_FAILED_PRECONDITION, "ENCRYPTION_KEY");
+    does_not_open(0, ERR_FAILED_PRECONDITION, "ENCRYPTION_KEY");
+    expect(1, COLUMNS, 0);
+}
+
+static void
+a_wrapped_key_with_a_flipped_bit_or_of_another_tenant_is_refused(void **unused)
+{
+    static const char *const changes[] = {
+        "UPDATE data_key SET wrapped = (SELECT max(wrapped) FROM data_key)", // of one of the two
+        "UPDATE data_key SET tenant = 'c' WHERE tenant = 'a'",
+        "UPDATE data_key SET wrapped = flip(wrapped, 3) WHERE tenant = 'a'",
+        "UPDATE data_key SET wrapped = flip(wrapped, 40) WHERE tenant = 'a'",
+        "UPDATE data_key SET wrapped = flip(wrapped, 71) WHERE tenant = 'a'",
+    };
+    (void)unused;
+    start(1);
+    put_all("a", 1);
+    put_all("b", 2);
+    stop();
+    edit("CREATE TABLE spare AS SELECT * FROM data_key");
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        edit(changes[i]);
+        does_not_open(1, ERR_DATA_LOSS, "");
+        edit("UPDATE data_key SET wrapped = (SELECT wrapped FROM spare s WHERE s.id = data_key.id),"
+             " tenant = (SELECT tenant FROM spare s WHERE s.id = data_key.id)");
+    }
+    expect(1, 2 * COLUMNS, 0);
+}
+
+// Each of them is found when its column is read.
+static void
+values_that_were_changed_cut_or_moved_are_refused(void **unused)
+{
+    static const struct {
+        const char *change;
+        enum state_query query;
+    } moves[] = {
+        {"UPDATE rule_file SET message = flip(message, 0) WHERE name = 'a-1'", STATE_RULE_FILES},
+        {"UPDATE rule_file SET message = flip(message, 30) WHERE name = 'a-1'", STATE_RULE_FILES},
+        {"UPDATE rule_file SET message = flip(message, 59) WHERE name = 'a-1'", STATE_RULE_FILES},
+        {"UPDATE rule_file SET message = substr(message, 1, length(message) - 1) WHERE name = 'a-1'",
+         STATE_RULE_FILES},
+        {"UPDATE rule_file SET message = substr(message, 1, 39) WHERE name = 'a-1'",
+         STATE_RULE_FILES},
+        {"UPDATE rule_file SET message = x'' WHERE name = 'a-1'", STATE_RULE_FILES},
+        {"UPDATE rule_file SET name = 'a-9' WHERE name = 'a-1'", STATE_RULE_FILES},
+        {"UPDATE rule_file SET tenant = 'b' WHERE name = 'a-1'", STATE_RULE_FILES},
+        {"UPDATE rule_file SET message = (SELECT message FROM rule_file WHERE name = 'a-3')"
+         " WHERE name = 'a-1'",
+         STATE_RULE_FILES},
+        {"UPDATE rule_file SET message = (SELECT message FROM rule_file WHERE name = 'b-2'),"
+         " key = (SELECT key FROM rule_file WHERE name = 'b-2') WHERE name = 'a-1'",
+         STATE_RULE_FILES},
+        {"UPDATE rule_file SET message = (SELECT message FROM approval WHERE id = 'a-1')"
+         " WHERE name = 'a-1'",
+         STATE_RULE_FILES},
+        {"UPDATE rule_file SET key = (SELECT key FROM rule_file WHERE name = 'b-2')"
+         " WHERE name = 'a-1'",
+         STATE_RULE_FILES},
+        {"UPDATE approval SET message = (SELECT message FROM approval WHERE id = 'a-3')"
+         " WHERE id = 'a-1'",
+         STATE_APPROVALS},
+        {"UPDATE approval SET tenant = 'b' WHERE id = 'a-1'", STATE_APPROVALS},
+        {"UPDATE idempotency SET answer = (SELECT answer FROM idempotency WHERE stream = 2)"
+         " WHERE stream = 1",
+         STATE_CALLS},
+        {"UPDATE idempotency SET tenant = 'b' WHERE stream = 1", STATE_CALLS},
+        {"UPDATE api_key SET sealed_label = (SELECT sealed_label FROM api_key WHERE id = 'a-3')"
+         " WHERE id = 'a-1'",
+         STATE_KEYS},
+    };
+    (void)unused;
+    start(1);
+    put_all("a", 1);
+    put_all("b", 2);
+    put_all("a", 3);
+    stop();
+    edit("CREATE TABLE r AS SELECT * FROM rule_file; CREATE TABLE p AS SELECT * FROM approval;"
+         "CREATE TABLE i AS SELECT * FROM idempotency; CREATE TABLE k AS SELECT * FROM api_key");
+    for (size_t i = 0; i < sizeof moves / sizeof moves[0]; i++) {
+        struct seen one = {0};
+        struct err e = {.code = ERR_OK};
+        edit(moves[i].change);
+        assert_int_equal(begin(1, &e), 0);
+        assert_true(state_read(state, moves[i].query, look, &one, &e) < 0);
+        assert_int_equal(e.code, ERR_DATA_LOSS);
+        assert_string_equal(e.reason, "STATE_DAMAGED");
+        assert_null(strstr(e.text, "Xyzzy"));
+        close_only();
+        edit("DELETE FROM rule_file; INSERT INTO rule_file SELECT * FROM r; DELETE FROM approval;"
+             "INSERT INTO approval SELECT * FROM p; DELETE FROM idempotency;"
+             "INSERT INTO idempotency SELECT * FROM i; DELETE FROM api_key;"
+             "INSERT INTO api_key SELECT * FROM k");
+    }
+    expect(1, 3 * COLUMNS, 0);
+}
+
+static void
+a_value_whose_data_key_has_no_row_is_not_written(void **unused)
+{
+    (void)unused;
+    start(1);
+    put_all("a", 1);
+    stop();
+    edit(
+        "PRAGMA foreign_keys = OFF; UPDATE rule_file SET key = x'00112233445566778899aabbccddeeff'");
+    struct err e;
+    assert_true(state_open(folder, &state, &e) < 0); // foreign_key_check
+    assert_int_equal(e.code, ERR_DATA_LOSS);
+    state = NULL;
+}
+
+static void
+nothing_sealed_is_on_the_disk_in_clear(void **unused)
+{
+    (void)unused;
+    start(0);
+    put_all("a", 1);
+    stop();
+    assert_true(marks_on_disk() >= COLUMNS); // the mark would be found
+    (void)tear_down(NULL);
+    (void)set_up(NULL);
+    start(1);
+    put_all("a", 1);
+    stop();
+    assert_int_equal(marks_on_disk(), 0);
+    expect(1, COLUMNS, 0);
+}
+
+// Also in free pages, and in the journal of a broker that was killed.
+static void
+what_was_plain_is_sealed_at_the_next_start_and_leaves_no_trace(void **unused)
+{
+    struct err e;
+    (void)unused;
+    const pid_t pid = fork();
+    if (pid == 0) {
+        start(0);
+        for (uint8_t i = 1; i < 200; i++)
+            put_all(i % 2 == 0 ? "a" : "b", i);
+        for (unsigned i = 0; i < 100; i++) // versions that were replaced
+            (void)put_rules("a", "b", MARK, &e);
+        (void)usleep(300000); // the writer is done
+        (void)kill(getpid(), SIGKILL);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(marks_on_disk() > COLUMNS);
+    assert_int_equal(begin(1, &e), 0);
+    assert_int_equal(look_at_all().marks, 199 * COLUMNS + 1);
+    assert_int_equal(marks_on_disk(), 0); // while it runs
+    close_only();
+    assert_int_equal(marks_on_disk(), 0);
+    expect(1, 199 * COLUMNS + 1, 0);
+}
+
+// At a random time of it.
+static void
+a_kill_during_the_migration_leaves_one_state_or_the_other(void **unused)
+{
+    unsigned sealed = 0, plain = 0;
+    (void)unused;
+    start(0);
+    for (uint8_t i = 1; i < 200; i++)
+        put_all(i % 2 == 0 ? "a" : "b", i);
+    stop();
+    edit("CREATE TABLE before (x)"); // a copy of the plain database, beside it
+    char save[160], back[160];
+    (void)snprintf(save, sizeof save, "cp %s/stockade.db %s.plain", folder, folder);
+    (void)snprintf(back, sizeof back, "cp %s.plain %s/stockade.db; rm -f %s/stockade.db-wal",
+                   folder, folder, folder);
+    assert_int_equal(system(save), 0); // NOLINT(cert-env33-c)
+    unsigned whole_us = 0;             // without a kill
+    for (unsigned i = 0; i < KILLS; i++) {
+        struct err e;
+        int status = 0;
+        const uint64_t began = uv_hrtime();
+        const pid_t pid = fork();
+        if (pid == 0)
+            _exit(begin(1, &e) == 0 ? 0 : 1);
+        if (i > 0) {
+            (void)usleep(randombytes_uniform(whole_us));
+            (void)kill(pid, SIGKILL);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
+        whole_us = i == 0 ? (unsigned)((uv_hrtime() - began) / 1000) : whole_us;
+        const unsigned before = marks_on_disk();
+        plain += before > 0;
+        sealed += before == 0;
+        expect(1, 199 * COLUMNS, 0);
+        assert_int_equal(marks_on_disk(), 0);
+        assert_int_equal(system(back), 0); // NOLINT(cert-env33-c)
+    }
+    print_message("killed %d times: %u left plain values, %u did not\n", KILLS - 1, plain, sealed);
+    (void)snprintf(save, sizeof save, "%s.plain", folder);
+    (void)unlink(save);
+}
+
+static void
+on_done(void *cookie, const struct err *e)
+{
+    struct err *out = cookie;
+    if (e != NULL)
+        *out = *e;
+    else
+        out->code = ERR_OK;
+}
+
+static void
+wait_for(const struct err *e)
+{
+    while (e->code == ERR_UNKNOWN)
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    assert_int_equal(e->code, ERR_OK);
+}
+
+static void
+a_forgotten_tenant_is_unreadable_and_no_other(void **unused)
+{
+    struct err e, done = {.code = ERR_UNKNOWN};
+    (void)unused;
+    start(1);
+    put_all("a", 1);
+    put_all("b", 2);
+    assert_true(vault_forget(vault, "c", on_done, &done, &e) < 0);
+    assert_int_equal(e.code, ERR_NOT_FOUND);
+    assert_int_equal(vault_forget(vault, "a", on_done, &done, &e), 0);
+    assert_true(put_rules("a", "meanwhile", MARK, &e) < 0);
+    assert_int_equal(e.code, ERR_UNAVAILABLE);
+    assert_int_equal(put_rules("b", "meanwhile", MARK, &e), 0);
+    wait_for(&done);
+    assert_int_equal(put_rules("a", "anew", MARK, &e), 0); // with a new key
+    stop();
+    expect(1, COLUMNS + 2, COLUMNS);
+    // without a master key as well, when all were forgotten
+    start(1);
+    for (unsigned i = 0; i < 2; i++) {
+        done.code = ERR_UNKNOWN;
+        assert_int_equal(vault_forget(vault, i == 0 ? "a" : "b", on_done, &done, &e), 0);
+        wait_for(&done);
+    }
+    stop();
+    expect(0, 0, 2 * COLUMNS + 2);
+}
+
+static void
+a_rotation_keeps_values_readable_and_admits_none_of_a_new_tenant_meanwhile(void **unused)
+{
+    struct err e, done = {.code = ERR_UNKNOWN};
+    uint8_t next[VAULT_MASTER];
+    (void)unused;
+    memset(next, 2, sizeof next);
+    start(1);
+    put_all("a", 1);
+    assert_int_equal(vault_rotate(vault, next, on_done, &done, &e), 0);
+    assert_int_equal(put_rules("a", "meanwhile", MARK, &e), 0);
+    assert_true(put_rules("b", "meanwhile", MARK, &e) < 0);
+    assert_int_equal(e.code, ERR_UNAVAILABLE);
+    wait_for(&done);
+    assert_int_equal(put_rules("b", "after", MARK, &e), 0);
+    stop();
+    does_not_open(1, ERR_FAILED_PRECONDITION, "ENCRYPTION_KEY");
+    expect(2, COLUMNS + 2, 0);
+}
+
+// A kill in the middle: each change of the rotation but the last is there.
+static void
+a_rotation_that_was_cut_off_changes_nothing(void **unused)
+{
+    (void)unused;
+    start(1);
+    put_all("a", 1);
+    put_all("b", 2);
+    stop();
+    edit("UPDATE data_key SET next = zeroblob(72), round = 5");
+    expect(1, 2 * COLUMNS, 0);
+    edit("DELETE FROM encryption"); // the data keys still have to be ours
+    does_not_open(2, ERR_DATA_LOSS, "");
+    expect(1, 2 * COLUMNS, 0);
+}
+
+static void
+a_damaged_proof_or_one_of_another_version_is_refused(void **unused)
+{
+    (void)unused;
+    start(1);
+    stop();
+    edit("CREATE TABLE spare AS SELECT proof FROM encryption;"
+         "UPDATE encryption SET proof = flip(proof, 71)");
+    does_not_open(1, ERR_FAILED_PRECONDITION, "ENCRYPTION_KEY");
+    edit("UPDATE encryption SET proof = zeroblob(72)");
+    does_not_open(1, ERR_FAILED_PRECONDITION, "ENCRYPTION_KEY");
+    edit("UPDATE encryption SET proof = (SELECT proof FROM spare)");
+    expect(1, 0, 0);
+}
+
+int
+main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(another_master_key_or_none_is_refused),
+        TEST(a_damaged_proof_or_one_of_another_version_is_refused),
+        TEST(a_wrapped_key_with_a_flipped_bit_or_of_another_tenant_is_refused),
+        TEST(values_that_were_changed_cut_or_moved_are_refused),
+        TEST(a_value_whose_data_key_has_no_row_is_not_written),
+        TEST(a_forgotten_tenant_is_unreadable_and_no_other),
+        TEST(a_rotation_that_was_cut_off_changes_nothing),
+        TEST(a_rotation_keeps_values_readable_and_admits_none_of_a_new_tenant_meanwhile),
+        TEST(nothing_sealed_is_on_the_disk_in_clear),
+        TEST(what_was_plain_is_sealed_at_the_next_start_and_leaves_no_trace),
+        TEST(a_kill_during_the_migration_leaves_one_state_or_the_other),
+    };
+    return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+}
