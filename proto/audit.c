@@ -222,16 +222,69 @@ audit_checkpoint_check(const Stockade__V1__AuditCheckpoint *c, const uint8_t key
     return 0;
 }
 
+static bool
+is_of(const Stockade__V1__AuditCheckpoint *c, const uint8_t *key)
+{
+    return c != NULL && c->key_id.len == AUDIT_KEY_ID &&
+           memcmp(c->key_id.data, key, AUDIT_KEY_ID) == 0;
+}
+
+size_t
+audit_rotations_needed(Stockade__V1__AuditCheckpoint *const *rotations, size_t n,
+                       const Stockade__V1__AuditCheckpoint *checkpoint)
+{
+    size_t i = 0;
+    if (checkpoint->key_id.len != AUDIT_KEY_ID)
+        return 0;
+    while (i < n && !is_of(rotations[i], checkpoint->key_id.data))
+        i++;
+    return i;
+}
+
+// From the key that is trusted to the one that signed the checkpoint. Each change is signed by the key before it, and covers records
+// behind those of the change before. *from: the first record that the last key may sign.
+static int
+follow_rotations(const Stockade__V1__AuditProof *p, uint8_t key[AUDIT_KEY], uint64_t *from,
+                 struct arena *a, struct err *e)
+{
+    const Stockade__V1__AuditTree *t = NULL;
+    size_t i = 0;
+    *from = 0;
+    if (p->n_rotations > AUDIT_KEYS_MAX)
+        return fail(e, ERR_INVALID_ARGUMENT, "AUDIT_FORM", "it has too many changes of the key");
+    while (i < p->n_rotations && !is_of(p->rotations[i], key)) // before it was the key
+        i++;
+    for (; i < p->n_rotations && !is_of(p->checkpoint, key); i++) {
+        int r = audit_checkpoint_check(p->rotations[i], key, a, &t, e);
+        if (r < 0)
+            return err_wrap(e, "change %zu of the key", i + 1);
+        if (t->next_key.len != AUDIT_KEY || t->first < *from)
+            return fail(e, ERR_DATA_LOSS, "AUDIT_CHAIN",
+                        t->next_key.len != AUDIT_KEY ? "a change of the key names no key"
+                                                     : "the changes of the key are not in order");
+        memcpy(key, t->next_key.data, AUDIT_KEY);
+        *from = t->first + t->count;
+    }
+    return 0;
+}
+
 int
 audit_proof_check(const Stockade__V1__AuditProof *p, const uint8_t key[AUDIT_KEY], struct arena *a,
                   const Stockade__V1__AuditRecord **record, const Stockade__V1__AuditTree **tree,
                   struct err *e)
 {
-    uint8_t leaf[AUDIT_HASH], digest[AUDIT_HASH];
+    uint8_t leaf[AUDIT_HASH], digest[AUDIT_HASH], last[AUDIT_KEY];
     const Stockade__V1__AuditRecord *m = NULL;
-    int r = audit_checkpoint_check(p->checkpoint, key, a, tree, e);
+    uint64_t from = 0;
+    memcpy(last, key, AUDIT_KEY);
+    int r = follow_rotations(p, last, &from, a, e);
+    if (r < 0)
+        return r;
+    r = audit_checkpoint_check(p->checkpoint, last, a, tree, e);
     if (r < 0)
         return err_wrap(e, "the checkpoint");
+    if ((*tree)->first < from)
+        return fail(e, ERR_DATA_LOSS, "AUDIT_CHAIN", "its key was not the key of these records");
     if (p->record.len == 0 || p->record.len > AUDIT_RECORD_MAX)
         return fail(e, ERR_INVALID_ARGUMENT, "AUDIT_FORM", "the proof has no record");
     r = audit_record_read(p->record.data, p->record.len, a, &m, e);

@@ -29,9 +29,12 @@ enum {
     AUDIT_TREE_MAX = 256,        // a packed AuditTree
     AUDIT_PREFIX_MAX = 11 + 34,  // sequence and previous, packed
     AUDIT_ARENA = 1024 * 1024,   // of one record
-    AUDIT_PROOF_MAX = 96 * 1024, // a packed AuditProof
+    AUDIT_PROOF_MAX = 96 * 1024, // a packed AuditProof, without the changes of the key
     AUDIT_KEYS_MAX = 64,         // public keys of one log that are known
     AUDIT_KEYS_TEXT = AUDIT_KEYS_MAX * 96,
+    AUDIT_ROTATION_MAX = AUDIT_TREE_MAX + AUDIT_SIGNATURE + AUDIT_KEY_ID +
+                         32, // a packed AuditCheckpoint, and what is around it
+    AUDIT_CHAIN_MAX = AUDIT_KEYS_MAX * AUDIT_ROTATION_MAX, // a packed AuditKeyChain
 };
 
 // ---- frames
@@ -85,11 +88,16 @@ void audit_sign(const uint8_t *tree, size_t n, const uint8_t secret[AUDIT_SECRET
 int audit_checkpoint_check(const Stockade__V1__AuditCheckpoint *c, const uint8_t key[AUDIT_KEY],
                            struct arena *a, const Stockade__V1__AuditTree **tree, struct err *e);
 
-// Checks one record by its proof. *record and *tree: borrowed from the arena. DATA_LOSS with the reason AUDIT_CHANGED: the record, the
-// path or the job's record is not the one that was signed; others as above.
+// Checks one record by its proof. key: the one that signed it, or an earlier one from which the changes in the proof lead to that. *record
+// and *tree: borrowed from the arena. DATA_LOSS with the reason AUDIT_CHANGED: the record, the path or the job's record is not the one that
+// was signed; with AUDIT_CHAIN: a change of the key names no key, or is not in its place; others as above.
 int audit_proof_check(const Stockade__V1__AuditProof *p, const uint8_t key[AUDIT_KEY],
                       struct arena *a, const Stockade__V1__AuditRecord **record,
                       const Stockade__V1__AuditTree **tree, struct err *e);
+
+// How many of the changes of the key a proof with this checkpoint needs: those before its key signed.
+size_t audit_rotations_needed(Stockade__V1__AuditCheckpoint *const *rotations, size_t n,
+                              const Stockade__V1__AuditCheckpoint *checkpoint);
 
 // ---- keys
 

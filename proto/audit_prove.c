@@ -28,6 +28,8 @@ struct audit_prover {
     uint8_t tree[AUDIT_TREE_MAX], signature[AUDIT_SIGNATURE], key_id[AUDIT_KEY_ID];
     size_t tree_n;
     uint8_t record[AUDIT_RECORD_MAX];
+    uint8_t rotation[AUDIT_KEYS_MAX][AUDIT_ROTATION_MAX]; // packed
+    size_t rotation_n[AUDIT_KEYS_MAX], rotations;
 };
 
 struct audit_prover *
@@ -88,6 +90,28 @@ close_window(struct audit_prover *p, const Stockade__V1__AuditCheckpoint *c, str
     return 1;
 }
 
+// The oldest are left out if there are too many.
+static void
+note_rotation(struct audit_prover *p, const Stockade__V1__AuditCheckpoint *c)
+{
+    ProtobufCMessage *m = NULL;
+    struct err none;
+    const size_t n = stockade__v1__audit_checkpoint__get_packed_size(c);
+    if (n > AUDIT_ROTATION_MAX ||
+        wire_unpack(&stockade__v1__audit_tree__descriptor, c->tree.data, c->tree.len, p->arena, &m,
+                    &none) < 0 ||
+        ((const Stockade__V1__AuditTree *)m)->next_key.len == 0)
+        return;
+    if (p->rotations == AUDIT_KEYS_MAX) {
+        p->rotations--;
+        memmove(p->rotation[0], p->rotation[1], p->rotations * sizeof p->rotation[0]);
+        memmove(p->rotation_n, p->rotation_n + 1, p->rotations * sizeof p->rotation_n[0]);
+    }
+    p->rotation_n[p->rotations] =
+        stockade__v1__audit_checkpoint__pack(c, p->rotation[p->rotations]);
+    p->rotations++;
+}
+
 static int
 add_leaf(struct audit_prover *p, const uint8_t hash[AUDIT_HASH], uint64_t sequence, struct err *e)
 {
@@ -112,8 +136,10 @@ audit_prover_feed(struct audit_prover *p, const struct audit_frame *f, struct er
     arena_reset(p->arena);
     if (!f->intact || audit_record_read(f->record, f->n, p->arena, &m, e) < 0)
         return lose(e, "a record was changed");
-    if (m->body_case == STOCKADE__V1__AUDIT_RECORD__BODY_CHECKPOINT)
+    if (m->body_case == STOCKADE__V1__AUDIT_RECORD__BODY_CHECKPOINT) {
+        note_rotation(p, m->checkpoint);
         return close_window(p, m->checkpoint, e);
+    }
     if (m->body_case == STOCKADE__V1__AUDIT_RECORD__BODY_JOB && !p->found &&
         strcmp(m->job->process_id, p->process_id) == 0) {
         p->found = true;
@@ -147,7 +173,7 @@ audit_proof_text(const Stockade__V1__AuditProof *m)
     const size_t prefix = sizeof AUDIT_PROOF_PREFIX - 1;
     const size_t n = stockade__v1__audit_proof__get_packed_size(m);
     const size_t text_n = sodium_base64_encoded_len(n, variant);
-    uint8_t *auto_free packed = n <= AUDIT_PROOF_MAX ? malloc(n) : NULL;
+    uint8_t *auto_free packed = n <= AUDIT_PROOF_MAX + AUDIT_CHAIN_MAX ? malloc(n) : NULL;
     char *text = packed != NULL ? malloc(prefix + text_n) : NULL;
     if (text == NULL) // and so it is without `packed`
         return NULL;  // NOLINT(clang-analyzer-unix.Malloc): auto_free
@@ -157,11 +183,29 @@ audit_proof_text(const Stockade__V1__AuditProof *m)
     return sodium_bin2base64(text + prefix, text_n, packed, n, variant) != NULL ? text : NULL;
 }
 
+// Those that the proof needs.
+static size_t
+unpack_rotations(struct audit_prover *p, const Stockade__V1__AuditCheckpoint *of,
+                 Stockade__V1__AuditCheckpoint *out[AUDIT_KEYS_MAX])
+{
+    struct err none;
+    arena_reset(p->arena);
+    for (size_t i = 0; i < p->rotations; i++) {
+        ProtobufCMessage *m = NULL;
+        if (wire_unpack(&stockade__v1__audit_checkpoint__descriptor, p->rotation[i],
+                        p->rotation_n[i], p->arena, &m, &none) < 0)
+            return 0;
+        out[i] = (Stockade__V1__AuditCheckpoint *)m;
+    }
+    return audit_rotations_needed(out, p->rotations, of);
+}
+
 char *
 audit_prover_text(struct audit_prover *p, const uint8_t *job, size_t job_n)
 {
     Stockade__V1__AuditProof m = STOCKADE__V1__AUDIT_PROOF__INIT;
     Stockade__V1__AuditCheckpoint c = STOCKADE__V1__AUDIT_CHECKPOINT__INIT;
+    Stockade__V1__AuditCheckpoint *rotations[AUDIT_KEYS_MAX];
     ProtobufCBinaryData path[AUDIT_PATH_MAX];
     for (size_t i = 0; i < p->path_n; i++)
         path[i] = (ProtobufCBinaryData){AUDIT_HASH, p->path[i]};
@@ -176,6 +220,8 @@ audit_prover_text(struct audit_prover *p, const uint8_t *job, size_t job_n)
     m.path = path;
     m.n_path = p->path_n;
     m.checkpoint = &c;
+    m.n_rotations = unpack_rotations(p, &c, rotations);
+    m.rotations = rotations;
     m.job = (ProtobufCBinaryData){job != NULL ? job_n : 0, bytes.to};
     return audit_proof_text(&m);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the proof of one job from the frames of the audit log: its record, the way to the root, and the checkpoint that signed it.
+// Makes the proof of one job from the frames of the audit log: its record, the way to the root, the checkpoint that signed it, and the
+// changes of the key that it has seen before.
 // Any thread; one prover belongs to one thread at a time.
 #pragma once
 
@@ -22,7 +23,7 @@ int audit_prover_missing(const struct audit_prover *p, struct err *e);
 // The proof as a text: a prefix and base64, at most AUDIT_PROOF_TEXT bytes with its end. job: its packed record, or NULL. NULL: out of
 // memory, or too long. free() it.
 #define AUDIT_PROOF_PREFIX "stockade-audit-proof "
-enum { AUDIT_PROOF_TEXT = 2 * AUDIT_PROOF_MAX };
+enum { AUDIT_PROOF_TEXT = 2 * (AUDIT_PROOF_MAX + AUDIT_CHAIN_MAX) };
 char *audit_prover_text(struct audit_prover *p, const uint8_t *job, size_t job_n);
 
 // The same of a proof that the broker sent.

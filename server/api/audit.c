@@ -364,6 +364,7 @@ reply_proof(struct getting *g, const char *text)
                                  g->process_id, &n, &several);
     if (job.from != NULL && n <= AUDIT_PROOF_MAX - AUDIT_RECORD_MAX)
         proof.job = (ProtobufCBinaryData){n, job.to};
+    audit_rotations(g->s->audit, arena, &proof);
     response.proof = &proof;
     call_reply(g->call, &response.base);
 }

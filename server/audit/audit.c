@@ -105,6 +105,7 @@ static int
 open_key(struct audit *a, const char *key, struct err *e)
 {
     (void)snprintf(a->public_path, sizeof a->public_path, "%s/audit.pub", a->folder);
+    (void)snprintf(a->changes_path, sizeof a->changes_path, "%s/audit.pub.chain", a->folder);
     if (key[0] != '\0')
         (void)snprintf(a->key_path, sizeof a->key_path, "%s", key);
     else

@@ -110,6 +110,9 @@ void audit_rekey_forget(struct audit *a, const struct audit_rekey *w);
 // The public keys of this log, oldest first; the last one signs. Returns their number.
 size_t audit_public_keys(struct audit *a, uint8_t out[AUDIT_KEYS_MAX][AUDIT_KEY]);
 
+// Puts the changes of the key that a proof needs into it, borrowed from the arena, unless it has more of them already. Loop thread.
+void audit_rotations(struct audit *a, struct arena *arena, Stockade__V1__AuditProof *proof);
+
 // A number for a call, from 1.
 uint64_t audit_number(struct audit *a);
 

@@ -172,6 +172,8 @@ audit_key_recover(struct audit *a, struct err *e)
     if (fd >= 0 && !named)
         (void)unlink(next);
     read_public(a);
+    audit_chain_open(a);
+    r = r == 0 ? audit_chain_add(a, e) : r;
     return r == 0 ? publish(a, e) : r;
 }
 
@@ -209,6 +211,9 @@ audit_key_finish(struct audit *a, struct err *e)
 {
     char next[AUDIT_KEY_PATH];
     path_of_next(a, next);
+    int r = audit_chain_add(a, e);
+    if (r < 0)
+        return r;
     if (rename(next, a->key_path) < 0)
         return err_sys(e, errno, "rename %s", next);
     return publish(a, e);

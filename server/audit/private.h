@@ -84,7 +84,7 @@ struct audit {
     const struct audit_system *system;
     char folder[AUDIT_PATH];
     int dir;
-    char key_path[AUDIT_KEY_PATH], public_path[AUDIT_KEY_PATH];
+    char key_path[AUDIT_KEY_PATH], public_path[AUDIT_KEY_PATH], changes_path[AUDIT_KEY_PATH];
     struct audit_found found;
     struct writer_thread writer;
     // ---- shared with the writer, under its lock
@@ -99,6 +99,8 @@ struct audit {
     struct audit_figures figures;
     uint8_t keys[AUDIT_KEYS_MAX][AUDIT_KEY]; // public, oldest first
     uint32_t keys_n;
+    uint8_t changes[AUDIT_CHAIN_MAX]; // of the key: a packed AuditKeyChain
+    size_t changes_n;
     bool rekey_asked, rekey_done; // done: rekey_why is the answer
     bool rekey_failed;
     struct err rekey_why;
@@ -118,6 +120,8 @@ struct audit {
     // ---- writer; before it runs, loop thread
     uint8_t secret[AUDIT_SECRET], public_key[AUDIT_KEY]; // that signs
     bool key_is_next;                                    // it is in audit.key.next still
+    uint8_t change[AUDIT_ROTATION_MAX];                  // the last one of the key in the log
+    size_t change_n;                                     // 0: none
     struct audit_buffer taken;
     struct audit_file file;
     struct audit_unsynced unsynced;
@@ -132,6 +136,11 @@ struct audit {
 
 // recover.c: finds the chain's end in the files of the folder; allocates `leaf` and `scratch`.
 int audit_recover(struct audit *a, struct err *e);
+
+// chain.c: reads the changes of the key; notes a checkpoint that names a next key; adds the one that was noted, unless it is there.
+void audit_chain_open(struct audit *a);
+void audit_chain_note(struct audit *a, const Stockade__V1__AuditCheckpoint *c);
+int audit_chain_add(struct audit *a, struct err *e);
 
 // files.c
 void audit_name(uint32_t number, char out[AUDIT_NAME]);

@@ -54,8 +54,10 @@ note_key(struct reading *r, const Stockade__V1__AuditCheckpoint *c)
         memcpy(id, c->key_id.data, AUDIT_KEY_ID);
     if (wire_unpack(&stockade__v1__audit_tree__descriptor, c->tree.data, c->tree.len, r->arena, &m,
                     &none) == 0 &&
-        ((const Stockade__V1__AuditTree *)m)->next_key.len == AUDIT_KEY)
+        ((const Stockade__V1__AuditTree *)m)->next_key.len == AUDIT_KEY) {
         memcpy(id, ((const Stockade__V1__AuditTree *)m)->next_key.data, AUDIT_KEY_ID);
+        audit_chain_note(r->a, c);
+    }
 }
 
 // Follows the chain by one frame. One whose hash is not its record's keeps its place: the next record names its old hash.

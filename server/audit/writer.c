@@ -168,6 +168,8 @@ sign_naming(struct audit *a, const struct audit_pair *next, struct err *e)
     int r = store_own(a, &m, e);
     if (r < 0)
         return r;
+    if (next != NULL)
+        audit_chain_note(a, &c);
     a->chain.leaves_n = 0;
     a->unsigned_since_ns = 0;
     a->checkpoints++;
