@@ -42,7 +42,7 @@ const char *call_tenant(const struct call *c);
 struct principal;
 const struct principal *call_principal(const struct call *c);
 
-// It came over a unix socket of this host, whoever its credential says that it is.
+// Whether the call came over a unix socket, whatever credential it has.
 bool call_is_local(const struct call *c);
 
 // Zeroed memory that is freed when the call ends. NULL: the call has too much.

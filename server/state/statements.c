@@ -8,7 +8,7 @@ const struct state_statement state_queries[STATE_QUERIES_N] = {
     [STATE_SECRETS] = {"SELECT hash_key FROM secret", 1},
     // id, tenant, label, scopes, hint, hash, created, expires (0: never), revoked (0: not), maker
     [STATE_KEYS] =
-        {"SELECT id, tenant, iif(key IS NULL, label, sealed_label), scopes, hint, hash, created_ms,"
+        {"SELECT id, tenant, coalesce(sealed_label, label), scopes, hint, hash, created_ms,"
          " expires_ms, revoked_ms, maker, key FROM api_key ORDER BY created_ms, id",
          10},
     // seed, created, until (0: it signs)
@@ -50,8 +50,8 @@ const struct state_statement state_changes[STATE_CHANGES_N] = {
     // the same values in the same order, but `revoked`
     [STATE_KEY_ADD] = {"INSERT INTO api_key (id, tenant, label, scopes, hint, hash, created_ms,"
                        " expires_ms, maker, sealed_label, key) VALUES (?1, ?2,"
-                       " iif(?10 IS NULL, ?3, ''), ?4, ?5, ?6, ?7, ?8, ?9,"
-                       " iif(?10 IS NULL, NULL, ?3), ?10)",
+                       " CASE WHEN ?10 IS NULL THEN ?3 ELSE '' END, ?4, ?5, ?6, ?7, ?8, ?9,"
+                       " CASE WHEN ?10 IS NOT NULL THEN ?3 END, ?10)",
                        9},
     // id, time
     [STATE_KEY_REVOKE] = {"UPDATE api_key SET revoked_ms = ?2 WHERE id = ?1 AND revoked_ms = 0", 2},

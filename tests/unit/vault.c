@@ -20,6 +20,7 @@
 #include "proto/auto.h"
 #include "server/state/state.h"
 #include "server/vault/vault.h"
+#include "tests/harness/wait.h"
 
 enum { KILLS = 12 };
 #define MARK "Xyzzy-Plugh-0123456789"
@@ -410,7 +411,7 @@ what_was_plain_is_sealed_at_the_next_start_and_leaves_no_trace(void **unused)
             put_all(i % 2 == 0 ? "a" : "b", i);
         for (unsigned i = 0; i < 100; i++) // versions that were replaced
             (void)put_rules("a", "b", MARK, &e);
-        (void)usleep(300000); // the writer is done
+        time_passes("the writer is done", 300);
         (void)kill(getpid(), SIGKILL);
     }
     int status = 0;
@@ -440,7 +441,7 @@ a_kill_during_the_migration_leaves_one_state_or_the_other(void **unused)
     (void)snprintf(back, sizeof back, "cp %s.plain %s/stockade.db; rm -f %s/stockade.db-wal",
                    folder, folder, folder);
     assert_int_equal(system(save), 0); // NOLINT(cert-env33-c)
-    unsigned whole_us = 0;             // without a kill
+    unsigned whole_ms = 0;             // without a kill
     for (unsigned i = 0; i < KILLS; i++) {
         struct err e;
         int status = 0;
@@ -449,12 +450,12 @@ a_kill_during_the_migration_leaves_one_state_or_the_other(void **unused)
         if (pid == 0)
             _exit(begin(1, &e) == 0 ? 0 : 1);
         if (i > 0) {
-            (void)usleep(randombytes_uniform(whole_us));
+            time_passes("at a random time of it", randombytes_uniform(whole_ms + 1));
             (void)kill(pid, SIGKILL);
         }
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
-        whole_us = i == 0 ? (unsigned)((uv_hrtime() - began) / 1000) : whole_us;
+        whole_ms = i == 0 ? (unsigned)((uv_hrtime() - began) / 1000000) : whole_ms;
         const unsigned before = marks_on_disk();
         plain += before > 0;
         sealed += before == 0;
