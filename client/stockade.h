@@ -590,6 +590,7 @@ STOCKADE_API int stockade_call(struct stockade *s, const struct stockade_request
 #endif
 
 #include "stockade_anomalies.h"    // findings and profiles
+#include "stockade_batch.h"        // many jobs, whose results come as they end
 #include "stockade_snapshots.h"    // states of the files of a sandbox
 #include "stockade_simulation.h"   // what a job would change and send
 #include "stockade_templates.h"    // kinds of sandboxes

@@ -80,6 +80,7 @@ static struct batch_lane *
 find_idle(const struct batch *b, const struct spawn_limits *limits)
 {
     for (struct list *it = b->lanes.next; it != &b->lanes; it = it->next) {
+        // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what was freed is in no list any more
         struct batch_lane *l = lane_of(it);
         if (l->state == LANE_IDLE &&
             (limits == NULL || memcmp(&l->limits, limits, sizeof *limits) == 0))

@@ -50,7 +50,7 @@ mounts_read_only(const struct mounts *m)
 void
 mounts_host_id(const char *path, uint8_t id[16])
 {
-    for (unsigned half = 0; half < 2; half++) {
+    for (size_t half = 0; half < 2; half++) {
         uint64_t sum = UINT64_C(0xcbf29ce484222325) + half;
         for (const char *c = path; *c != '\0'; c++)
             sum = (sum ^ (uint8_t)*c) * UINT64_C(0x100000001b3);

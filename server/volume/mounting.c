@@ -120,7 +120,7 @@ forget(struct sandbox *s)
     const struct volumes *vs = sandboxes_server(s->all)->volumes;
     if (s->mounts != NULL)
         list_remove(&s->mounts_node);
-    for (uint32_t i = 0; i < s->mounted; i++) {
+    for (uint32_t i = 0; s->mounts != NULL && i < s->mounted; i++) {
         const struct mount *one = &s->mounts->mount[i];
         struct entry *v = one->host ? NULL : entry_by_id(vs, one->volume);
         if (v == NULL)

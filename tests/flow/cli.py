@@ -57,7 +57,7 @@ def the_library_exports_what_its_header_declares(b):
         return
     text = ""
     for name in ("stockade.h", "stockade_anomalies.h", "stockade_code.h", "stockade_poll.h", "stockade_simulation.h",
-                 "stockade_snapshots.h", "stockade_templates.h", "stockade_telemetry.h", "stockade_transactions.h", "stockade_volumes.h"):
+                 "stockade_batch.h", "stockade_snapshots.h", "stockade_templates.h", "stockade_telemetry.h", "stockade_transactions.h", "stockade_volumes.h"):
         with open(os.path.join(os.environ["STOCKADE_SOURCE"], "client", name), encoding="utf-8") as f:
             text += re.sub("//.*", "", f.read())
     declared = set(re.findall(r"STOCKADE_API[^;]*?\b(stockade_[a-z_]+)\s*\(", text))
@@ -490,7 +490,7 @@ def the_manual_names_everything_and_has_no_mistake(b):
             in_man = re.escape(name).replace(r"\.", r"(?:\[\])?\.")  # of a list: "issuers[].issuer"
             check(re.search(rf"Cm (?:[a-z_]+ , )*{in_man}\b", pages["stockaded.yaml.5"]), name)
     for name in ("stockade.h", "stockade_anomalies.h", "stockade_code.h", "stockade_poll.h", "stockade_simulation.h",
-                 "stockade_snapshots.h", "stockade_templates.h", "stockade_telemetry.h", "stockade_transactions.h", "stockade_volumes.h"):
+                 "stockade_batch.h", "stockade_snapshots.h", "stockade_templates.h", "stockade_telemetry.h", "stockade_transactions.h", "stockade_volumes.h"):
         with open(os.path.join(source, "client", name), encoding="utf-8") as f:
             for function in re.findall(r"STOCKADE_API[^;]*?\b(stockade_[a-z_]+)\s*\(", re.sub("//.*", "", f.read())):
                 check(f".Fn {function}" in pages["libstockade.3"], function)

@@ -17,6 +17,8 @@ PROGRAM = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 
 #include <stockade.h>
@@ -224,6 +226,96 @@ any_method_can_be_called(struct stockade *s)
     CHECK(stockade_call(s, &r, NULL, &e) < 0 && e.code == STOCKADE_CANCELLED && n == 2);
 }
 
+enum { JOBS = 40 };
+
+struct many {
+    uint64_t jobs, results, cut_at, cancel_at;
+    int seen[JOBS];
+    char text[16];
+};
+
+static int
+next_job(void *cookie, uint64_t number, struct stockade_batch_job *job)
+{
+    static const char *args[] = {"echo", NULL, NULL};
+    struct many *m = cookie;
+    if (number >= m->jobs)
+        return 0;
+    snprintf(m->text, sizeof m->text, "%d", (int)number);
+    args[1] = m->text;
+    job->command.args = args;
+    job->key = m->text;
+    return 1;
+}
+
+// As a network that fails: the library's connection to the broker.
+static void
+cut(void)
+{
+    for (int fd = 3; fd < 64; fd++) {
+        struct sockaddr_un a;
+        socklen_t n = sizeof a;
+        if (getpeername(fd, (struct sockaddr *)&a, &n) == 0 && a.sun_family == AF_UNIX && a.sun_path[0] != '\0')
+            shutdown(fd, SHUT_RDWR);
+    }
+}
+
+static int
+job_ended(void *cookie, const struct stockade_batch_result *r)
+{
+    struct many *m = cookie;
+    char text[16];
+    snprintf(text, sizeof text, "%d\n", (int)r->number);
+    CHECK(r->number < JOBS && r->result->exit_code == 0 && r->missing_bytes == 0);
+    CHECK(r->output[0].n == strlen(text) && memcmp(r->output[0].bytes, text, strlen(text)) == 0);
+    CHECK(r->output[1].n == 0 && strncmp(r->key, text, strlen(text) - 1) == 0);
+    m->seen[r->number]++;
+    if (++m->results == m->cut_at)
+        cut();
+    return m->results == m->cancel_at;
+}
+
+static int
+end_of_time(void *cookie, uint64_t number, struct stockade_batch_job *job)
+{
+    static const char *const args[] = {"sleep", "5", NULL};
+    (void)cookie, (void)number;
+    job->command.args = args;
+    return 1;
+}
+
+static void
+a_batch_runs_each_job_once_over_a_lost_connection(struct stockade *s)
+{
+    struct stockade_batch_options o = STOCKADE_BATCH_OPTIONS_INIT;
+    struct many m = {.jobs = JOBS, .cut_at = 5};
+    struct stockade_batch_handlers h = {next_job, job_ended, &m};
+    o.network = STOCKADE_NETWORK_OFF;
+    o.window = 8;
+    CHECK(stockade_batch(s, &o, NULL, &e) < 0 && e.code == STOCKADE_INVALID_ARGUMENT);
+    o.template_name = "none";
+    CHECK(stockade_batch(s, &o, &h, &e) < 0 && e.code == STOCKADE_NOT_FOUND && m.results == 0);
+    o.template_name = NULL;
+    o.resume = true;
+    CHECK(stockade_batch(s, &o, &h, &e) < 0 && strcmp(e.subject, "key") == 0);
+    o.key = "unknown";
+    CHECK(stockade_batch(s, &o, &h, &e) < 0 && e.code == STOCKADE_NOT_FOUND);
+    o.resume = false;
+    CHECK(stockade_batch(s, &o, &h, &e) == 0 && m.results == JOBS);
+    for (int i = 0; i < JOBS; i++)
+        CHECK(m.seen[i] == 1);
+    m = (struct many){.jobs = JOBS, .cancel_at = 3};
+    o.key = NULL;
+    o.reset_files = true;
+    CHECK(stockade_batch(s, &o, &h, &e) < 0 && e.code == STOCKADE_CANCELLED && m.results == 3);
+    m = (struct many){0};
+    CHECK(stockade_batch(s, &o, &h, &e) == 0 && m.results == 0);
+    h.next = end_of_time;
+    h.on_result = NULL;
+    o.deadline_ms = 300;
+    CHECK(stockade_batch(s, &o, &h, &e) < 0 && e.code == STOCKADE_DEADLINE_EXCEEDED);
+}
+
 int
 main(void)
 {
@@ -235,6 +327,7 @@ main(void)
     a_key_makes_one_sandbox_only(s);
     a_process_is_left_and_found_again(s);
     any_method_can_be_called(s);
+    a_batch_runs_each_job_once_over_a_lost_connection(s);
     many_threads_run_jobs_on_one_handle(s);
     for (int i = 0; i < 200 && (info == NULL || info->sandboxes_own > 0); i++) {
         // the answer of a run comes before its sandbox is gone
@@ -266,7 +359,7 @@ def flags(folder):
         return subprocess.run(["pkg-config", "--cflags", "--libs", "stockade"], capture_output=True, check=True,
                               text=True).stdout.split(), os.environ.get("CC", "cc"), {}
     for name in ("stockade.h", "stockade_anomalies.h", "stockade_code.h", "stockade_poll.h", "stockade_simulation.h",
-                 "stockade_snapshots.h", "stockade_templates.h", "stockade_telemetry.h", "stockade_transactions.h", "stockade_volumes.h"):
+                 "stockade_batch.h", "stockade_snapshots.h", "stockade_templates.h", "stockade_telemetry.h", "stockade_transactions.h", "stockade_volumes.h"):
         shutil.copy(os.path.join(os.environ["STOCKADE_SOURCE"], "client", name), folder)
     for name in ("libstockade.so", "libstockade.so.0"):
         shutil.copy(os.path.join(BUILD, "client", name), folder)

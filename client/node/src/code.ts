@@ -49,7 +49,9 @@ export interface SandboxCellOptions extends CellOptions {
 }
 
 /** Options of `runCode`. */
-export interface FreshCellOptions extends CellOptions, Pick<FreshSandbox, "template" | "network" | "volumes" | "client"> {
+export interface FreshCellOptions
+  extends CellOptions,
+    Pick<FreshSandbox, "template" | "network" | "volumes" | "client"> {
   /** Language of the cell. */
   language?: Language;
   /** Limits of the sandbox, without `timeout` and `output`. */
@@ -226,7 +228,16 @@ const CELL = {
 export const CODE_OPTIONS = {
   cell: CELL,
   inSandbox: { ...CELL, language: true, context: true },
-  fresh: { ...CELL, language: true, template: true, network: true, volumes: true, client: true, limits: true, env: true },
+  fresh: {
+    ...CELL,
+    language: true,
+    template: true,
+    network: true,
+    volumes: true,
+    client: true,
+    limits: true,
+    env: true,
+  },
   context: { ...OPTIONS.control, language: true, cwd: true, env: true },
 } as const;
 

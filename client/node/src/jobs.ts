@@ -89,8 +89,8 @@ export interface FreshSandbox {
   /** Name of the sandbox, unique among the caller's sandboxes. */
   name?: string;
   /**
-   * Volumes to mount, from paths to names: `{ "/data": "mine", "/models": "models:ro" }`. Instead of a name: the path of a
-   * folder of the broker's host that the template lists.
+   * Volumes to mount, from paths to names: `{ "/data": "mine", "/models": "models:ro" }`. Instead of a name: the path
+   * of a folder of the broker's host that the template lists.
    */
   volumes?: Readonly<Record<string, string>>;
   /** The client to use. Default: `defaultClient()`, for STOCKADE_ADDRESS and STOCKADE_TOKEN. */

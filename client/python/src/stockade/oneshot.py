@@ -100,8 +100,8 @@ def run(
     ``limits``     limits; None: the template's
     ``network``    a ``Network``, or ``"none"`` or ``"open"``; None: the template's
     ``metadata``   labels of the sandbox while it exists
-    ``volumes``    volumes to mount, from paths to names: ``{"/a": "mine", "/b": "other:ro"}``; instead of a
-                   name the path of a host folder that the template lists
+    ``volumes``    volumes to mount, from paths to names: ``{"/a": "mine", "/b": "other:ro"}``;
+                   or, as a name, the path of a host folder that the template lists
     ``terminal``   (rows, columns): run it in a terminal; stdout and stderr are then one stream
     ``on_stdout``  called with each line of stdout as text, without its line end, as it arrives
     ``on_stderr``  the same for stderr

@@ -51,6 +51,13 @@ def test_files_stay_and_are_shared(client: stockade.Client) -> None:
                 volume.delete()
             assert refused.value.reason == "VOLUME_IN_USE"
         assert volume.files.read_text("/A") == "hi\n"
+        cell = stockade.run_code("open('/d/A').read()", volumes={"/d": "data:ro"}, client=client)
+        assert cell.text == "'hi\\n'"
+        done = stockade.batch([("cat", "/d/A")], volumes={"/d": "data"}, client=client)
+        assert [job.result.stdout for job in done] == ["hi\n"]
+        with pytest.raises(stockade.PermissionDenied) as listed:
+            stockade.run("true", volumes={"/d": "/srv:ro"}, client=client)
+        assert (listed.value.reason, listed.value.rule) == ("HOST_MOUNT", "mounts")
         volume.files.write("b/B", b"2" * 3_000_000, parents=True)
         assert volume.files.stat("/b/B").size == 3_000_000
         assert [f.path for f in volume.files.list("/", depth=2)] == ["A", "b", "b/B"]

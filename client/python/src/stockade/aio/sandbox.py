@@ -89,8 +89,8 @@ class Sandbox(Box, AsyncScoped):
         ``network``   a ``Network``, or ``"none"`` or ``"open"``; None: the template's
         ``metadata``  labels: at most 32, keys of 64 and values of 256 bytes
         ``name``      a name that is unique among the caller's sandboxes
-        ``volumes``   volumes to mount, from paths to names: ``{"/a": "mine", "/b": "other:ro"}``; instead of a
-                      name the path of a host folder that the template lists
+        ``volumes``   volumes to mount, from paths to names: ``{"/a": "mine", "/b": "other:ro"}``;
+                      or, as a name, the path of a host folder that the template lists
         ``snapshot``  begin with the files of this kept snapshot: its name or ``kept_id``
         ``sleep_after``  fall asleep when nobody used it for so long; None: as the template says
         ``client``    None: the shared client for ``STOCKADE_ADDRESS`` and ``STOCKADE_TOKEN``
