@@ -199,10 +199,11 @@ static __always_inline bool flow_put(const struct bpf_sandbox *box, const struct
 
 // The number of the flow to a destination, held for a socket that connects to it. Makes the flow if there is none.
 // NO_ENTRY: all entries are in use, or the map is full. If two CPUs make a flow to one destination, later sockets use
-// the second one.
-static __noinline __u32 flow_make(const struct bpf_sandbox *box, const struct target *t,
-                                  bool connects)
+// the second one. Global, so the verifier checks it once in each program.
+__noinline __u32 flow_make(const struct bpf_sandbox *box, const struct target *t, bool connects)
 {
+    if (!box || !t)
+        return NO_ENTRY;
     struct flow_number_key key = {.slot = box->slot, .generation = box->generation, .target = *t};
     __u32 *known = bpf_map_lookup_elem(&flow_numbers, &key);
     if (known) {
