@@ -118,8 +118,9 @@ values_that_are_known_are_offered(void **state)
     assert_offers("snapshot ", "create ls show diff restore rm ");
     assert_offers("transaction ", "begin ls show diff commit discard ");
     assert_offers("exec --transaction ", "ask on-success ");
-    assert_offers("template ", "build create ls show rm prune ");
+    assert_offers("template ", "build create ls show rm prune push load ");
     assert_offers("template build ", ":files ");
+    assert_offers("template load ", ":files ");
     assert_offers("profiles export default ", ":files ");
     assert_offers("key ", "create ls revoke ");
     assert_offers("token r", "revoke rotate ");
