@@ -14,7 +14,7 @@ import sys
 import tarfile
 import threading
 
-from broker import Broker
+from broker import Broker, small_disk
 from cli import expect
 from kept import box, refused, sh
 from runner import check, run_cases, until
@@ -315,9 +315,35 @@ def a_kill_in_the_middle_leaves_nothing(b):
     check(sorted(os.listdir(b.state)) == sorted(n for n in os.listdir(b.state) if "spool" not in n), os.listdir(b.state))
 
 
+def a_full_disk_refuses_and_loses_nothing(_):
+    b = Broker(config=CONFIG, name="-full")
+    b.prefix = small_disk(b.state, 24)
+    with b:
+        large = layer(file(b"big", os.urandom(14 << 20)))
+        refused(load(b, archive(large, bytes=14 << 20)), b"No space left on device", b"free some space")
+        refused(load(b, archive(large, bytes=3 << 20)), b"No space left on device", b"free some space")  # it takes more than it says
+        check(made(b) == [] and expect(b.cli("run", "--", "true"), 0), made(b))
+        expect(load(b, archive(layer(file(b"a")))), 0)
+        check(made(b) == ["evil"], made(b))
+
+
+def a_reader_that_stops_holds_nobody_up(b):
+    one = box(b)
+    sh(b, one, "head -c 20000000 /dev/urandom > big")
+    expect(b.cli("template", "create", "t", "--from", one), 0)
+    slow = b.popen("template", "push", "t", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    slow.stdout.read(100)
+    expect(b.cli("snapshot", "create", "--keep", one, "k"), 0)
+    expect(b.cli("snapshot", "rm", "k"), 0)
+    expect(b.cli("template", "rm", "t"), 0)
+    rest, _ = slow.communicate()
+    check(slow.returncode == 0 and len(rest) > 20000000, "what was deleted meanwhile comes whole")
+
+
 CASES = [layers_that_no_keeper_writes_are_refused, containers_that_nobody_pushes_are_refused,
          what_one_pushes_another_loads_with_all_its_files, a_writable_root_goes_as_well,
-         it_is_the_callers_alone_and_one_at_a_time, a_kill_in_the_middle_leaves_nothing]
+         it_is_the_callers_alone_and_one_at_a_time, a_full_disk_refuses_and_loses_nothing, a_reader_that_stops_holds_nobody_up,
+         a_kill_in_the_middle_leaves_nothing]
 
 
 def main():
