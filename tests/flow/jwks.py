@@ -4,11 +4,14 @@
 What tokens must be is tested in jwt.py."""
 
 import contextlib
+import errno
 import http.server
 import json
 import os
+import platform
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -17,13 +20,17 @@ import time
 
 from broker import Broker, binary
 from ca import Certificates
+from inject import Taken
 from jose import Signer, key_set
-from runner import check, run_cases, time_passes, until
+from runner import Skipped, check, run_cases, time_passes, until
 from slowness import scaled
 
 PORT = 20000 + os.getpid() % 10000
 ADDRESS = f"tcp://127.0.0.1:{PORT}"
 FILES = Certificates("jwks")
+# x86-64
+SYS = {"openat": 257, "kill": 62, "socket": 41, "setuid": 105, "unshare": 272, "mount": 165, "setns": 308, "memfd_create": 319, "mmap": 9,
+       "perf_event_open": 298, "io_uring_setup": 425, "keyctl": 250, "userfaultfd": 323, "prlimit64": 302, "process_vm_readv": 310}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -245,6 +252,48 @@ def the_fetcher_has_no_rights(b, issuers):
     until(lambda: fetcher() is None, "it ends")
 
 
+def one_that_was_taken_over_reaches_nothing(b, issuers):
+    """The system calls of an intruder, made in a fetcher that works."""
+    if platform.machine() != "x86_64":
+        raise Skipped("the registers are those of x86-64")
+    good = issuers["good"]
+    good.answer = good.drips
+
+    def working():
+        with contextlib.suppress(OSError, StopIteration):
+            pid = next(pid for pid, name in b.processes().items() if name == "stockade-fetche")
+            with open(f"/proc/{pid}/wchan", encoding="ascii") as f, open(f"/proc/{pid}/status", encoding="utf-8") as status:
+                return pid if "poll" in f.read() and "Seccomp:\t2" in status.read() else None
+        return None
+
+    def denied(what, got, *errors):
+        check(got is not None and -got in errors, f"{what}: {got}")
+
+    taken = Taken(until(working, "one waits for its server"))
+    broker = b.process.pid
+    try:
+        for path in ("/etc/shadow", f"{b.state}/state/stockade.db", f"{b.folder}/stockaded.yaml.new"):
+            denied(path, taken.call(SYS["openat"], -100, taken.text(path), os.O_RDWR), errno.EACCES, errno.ENOENT)
+        denied("a new file", taken.call(SYS["openat"], -100, taken.text(f"{b.folder}/new"), os.O_WRONLY | os.O_CREAT, 0o600), errno.EACCES)
+        for pid in (broker, os.getpid(), 1):
+            denied(f"kill {pid}", taken.call(SYS["kill"], pid, signal.SIGTERM), errno.EPERM)
+        for family, kind, why in ((socket.AF_PACKET, socket.SOCK_DGRAM, errno.EAFNOSUPPORT), (socket.AF_VSOCK, socket.SOCK_STREAM, errno.EAFNOSUPPORT),
+                                  (socket.AF_INET, socket.SOCK_RAW, errno.EPERM), (socket.AF_INET6, socket.SOCK_RAW, errno.EPERM)):
+            denied(f"socket {family} {kind}", taken.call(SYS["socket"], family, kind, 0), why)
+        for name in ("setuid", "unshare", "mount", "setns", "memfd_create", "perf_event_open", "io_uring_setup", "keyctl", "userfaultfd"):
+            denied(name, taken.call(SYS[name], 0, 0, 0, 0, 0), errno.EPERM)
+        denied("code that can be written", taken.call(SYS["mmap"], 0, 4096, 7, 0x22, -1, 0), errno.EPERM)
+        check(taken.call(SYS["prlimit64"], 0, 7, 0, 0) == 0, "what is not refused works: these are its own calls")
+        check(taken.call(SYS["process_vm_readv"], broker, 0, 0, 0, 0, 0) is None, "reading another process ends it")
+    except BaseException:
+        with contextlib.suppress(OSError):
+            taken.let_go()
+        raise
+    good.answer = good.keys
+    good.key = Signer("ES256", "good-8", good.key.issuer)
+    until(lambda: accepted(good.key), "the next one fetches", 60)
+
+
 def one_that_hangs_is_killed_and_keeps_nobody_else_out(b, issuers):
     """What a fetcher can do that was taken over: it does not end, and its alarm does not matter."""
     good = issuers["good"]
@@ -276,7 +325,7 @@ CASES = [
     keys_come_from_https_and_from_http_on_loopback,
     a_new_key_is_fetched_when_it_is_used_and_once_a_minute_at_most,
     what_is_no_key_set_changes_nothing_and_is_told,
-    the_fetcher_has_no_rights,
+    the_fetcher_has_no_rights, one_that_was_taken_over_reaches_nothing,
     one_that_hangs_is_killed_and_keeps_nobody_else_out,
     keys_of_a_server_that_is_down_are_used_and_then_refused,
     urls_that_nobody_should_trust_are_refused,
