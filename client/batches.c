@@ -3,18 +3,18 @@
 //
 //   next() --AddToBatch, as many as the window has room for--> broker --RunBatch--> on_result()
 //
-// Jobs that were sent and not accepted are asked for again, so nothing of a job is kept here. A lost stream begins again behind
-// the last result that the program has.
+// The library keeps no job: it calls next() again for one that was sent and not accepted. A lost stream begins again after the last
+// result that the program has.
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
 #include "proto/arena.h"
 #include "proto/auto.h"
+#include "proto/now.h"
 #include "errors.h"
 #include "invoke.h"
 #include "requests.h"
@@ -60,9 +60,7 @@ struct batch {
 static uint64_t
 now_ms(void)
 {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+    return (uint64_t)(now_ns(CLOCK_MONOTONIC) / 1000000);
 }
 
 static void

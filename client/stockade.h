@@ -141,8 +141,7 @@ struct stockade_options {
 STOCKADE_API int stockade_open(struct stockade **out, const struct stockade_options *o,
                                struct stockade_error *e);
 
-// Closes the connection and frees the handle. Aborts the program if a thread is in a call that waits, or in a callback.
-// Accepts NULL.
+// Closes the connection and frees the handle. Aborts if a thread is in a call that waits, or in a callback. Accepts NULL.
 STOCKADE_API void stockade_close(struct stockade *s);
 
 // Cancels every stream in progress on the handle (run, start, attach, stockade_call with on_message); each ends with

@@ -33,16 +33,16 @@ struct stockade_batch_result {
 struct stockade_batch_options {
     size_t size;
     const char *key; // unique among the caller's batches; NULL: a random one
-    bool
-        resume; // continue the batch of this key, within a minute: its jobs that were accepted do not run again
+    // continue the batch of this key, within a minute: its jobs that were accepted do not run again
+    bool resume;
     const char *template_name;
     struct stockade_limits limits;        // of each job
     enum stockade_network network;        // of each job
     const struct stockade_policy *policy; // instead of `network`, unless NULL
     const struct stockade_mount *mounts;
     size_t mounts_n;
-    bool
-        reset_files; // jobs follow each other in the same sandboxes, of which processes, files and memory are reset
+    // jobs follow each other in the same sandboxes, of which processes, files and memory are reset
+    bool reset_files;
     uint32_t parallel;    // jobs that run at a time; 0: two for each CPU of the host
     uint32_t window;      // jobs that the broker has ahead of the results, at most 4,096; 0: 256
     uint64_t deadline_ms; // for the whole batch; 0: none
@@ -52,8 +52,8 @@ struct stockade_batch_options {
 // Neither may use the handle.
 struct stockade_batch_handlers {
     // Fills in job `number`, counted from 0, which is all zero before: 1; 0: there are not that many. A negative value cancels the
-    // batch. What it points to must stay valid until the next call of one of the two. The same number may be asked for again,
-    // after the connection was lost.
+    // batch. Its strings and arrays must stay valid until the library calls one of the two again. After a lost connection
+    // it may call this with the same number again.
     int (*next)(void *cookie, uint64_t number, struct stockade_batch_job *job);
     // A job has ended, in any way. A value other than 0 cancels the batch.
     int (*on_result)(void *cookie, const struct stockade_batch_result *r);
