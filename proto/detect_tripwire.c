@@ -97,7 +97,7 @@ merge_exceptions(struct arena *a, const struct detect_rule *earlier, struct dete
 {
     const uint32_t n = earlier->exceptions_n + out->exceptions_n;
     struct detect_parts *all = arena_alloc(a, (n + 1) * sizeof *all);
-    Stockade__V1__DetectionException **of = arena_alloc(a, (n + 1) * sizeof *of);
+    Stockade__V1__DetectionException **of = arena_alloc(a, (n + 1) * sizeof(void *));
     Stockade__V1__DetectionRule *m =
         (Stockade__V1__DetectionRule *)(uintptr_t)out->m; // merged: ours
     if (all == NULL || of == NULL)

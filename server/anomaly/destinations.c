@@ -16,20 +16,20 @@ destination_hash(const struct net_event *e)
 }
 
 uint32_t
-box_note_distinct(struct box *b, uint64_t hash, uint64_t now_ns, uint32_t *of_job)
+box_note_distinct(struct box *b, uint64_t value, uint64_t now_ns, uint32_t *of_job)
 {
     uint64_t window_ns = box_rule(b, RULE_DENIED_FAN_OUT)->window_ms * 1000000;
     uint64_t from = now_ns - (now_ns < window_ns ? now_ns : window_ns);
     uint32_t oldest = 0;
     uint32_t mine = BOX_DISTINCT;
     for (uint32_t i = 0; i < BOX_DISTINCT; i++) {
-        if (b->denied[i].hash == hash)
+        if (b->denied[i].hash == value)
             mine = i;
         if (b->denied[i].at_ns < b->denied[oldest].at_ns)
             oldest = i;
     }
     mine = mine < BOX_DISTINCT ? mine : oldest;
-    b->denied[mine].hash = hash;
+    b->denied[mine].hash = value;
     b->denied[mine].at_ns = now_ns;
     b->denied[mine].job = box_job_number(b);
     uint32_t n = 0;

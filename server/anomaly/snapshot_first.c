@@ -284,6 +284,8 @@ anomaly_snap_begin(struct anomaly_block *b, struct sandbox *s, enum response wha
 void
 anomaly_snaps_end(struct anomaly *a)
 {
-    while (!list_empty(&a->snaps))
-        drop(list_entry(a->snaps.next, struct anomaly_snap, node));
+    for (struct list *it = a->snaps.next, *next; it != &a->snaps; it = next) {
+        next = it->next;
+        drop(list_entry(it, struct anomaly_snap, node));
+    }
 }
