@@ -152,7 +152,7 @@ take_down(struct broker *b)
     zygotes_free(s->zygotes);
     transactions_free(take_ptr(s->transactions));
     made_all_free(take_ptr(s->made));
-    pool_free(s->pool);
+    pool_free(take_ptr(s->pool));
     files_free(s->files);
     contexts_free(take_ptr(s->contexts));
     forwards_free(s->forwards);

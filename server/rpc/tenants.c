@@ -46,6 +46,7 @@ forget(struct tenant *t)
         link = &(*link)->next;
     *link = t->next;
     fair_forget(&t->all->fair, &t->use);
+    fair_forget(&t->all->starting, &t->starts.use);
     free(t);
 }
 
@@ -96,6 +97,7 @@ tenant_hold(struct tenants *ts, const char *name)
     (void)snprintf(t->name, sizeof t->name, "%s", name);
     list_init(&t->kept);
     list_init(&t->held);
+    list_init(&t->starts.young);
     *bucket = t;
     return t;
 }

@@ -19,11 +19,19 @@ struct share_bucket {
     uint64_t at_ns; // uv_hrtime() of the last check
 };
 
+// Its sandboxes that began a moment ago (sandbox/pace.h).
+struct tenant_starts {
+    struct fair_use use;
+    struct list young; // the eldest first
+    uint32_t young_n;
+};
+
 struct tenant {
     char name[32];        // "uid:1000"; the same as in struct principal
     struct ledger ledger; // changed by tenant_charge() and tenant_release() alone
     struct list kept;     // jobs that have ended and can still be attached to, the oldest first
     struct share_bucket share;
+    struct tenant_starts starts;
     uint64_t jobs_until_ns; // uv_hrtime() at which the jobs of the last minute are forgotten
     uint64_t keep_until_ns; // uv_hrtime(): remembered until then, even if nobody holds it
     // ---- its requests: conn_turn.c
@@ -42,7 +50,8 @@ struct tenants {
     struct ledger_keeper keeper;
     const struct quotas *quotas; // borrowed; NULL: the defaults
     const uint32_t *named; // borrowed: how many have a value of their own in metrics; NULL: none
-    struct fair fair;
+    struct fair fair;      // the broker's CPU time
+    struct fair starting;  // who takes sandboxes
     struct tenant *buckets[64];
 };
 

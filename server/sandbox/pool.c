@@ -23,8 +23,6 @@ enum {
     BACK_OFF_MAX_MS = 5000,
     // making a sandbox competes with the job that has just started: give it a head start
     LATER_MS = 3,
-    RETRY_MIN_MS = 100,
-    RETRY_MAX_MS = 10 * 1000,
     GIVE_UP_MS = 2000, // a request that has waited this long gets the failure instead
     KEPT_PART = 4,     // of the pool, for tenants that have few sandboxes
 };
@@ -53,12 +51,6 @@ pool_unqueue(struct pool_request *r)
     waiting(r->tpool->pool, -1);
 }
 
-static struct pool_request *
-request_of(struct pool_entry *p)
-{
-    return list_entry(p, struct pool_request, place);
-}
-
 // The number of ready ones that this tenant leaves to others: a tenant with more sandboxes than the pool has leaves the
 // last ones, so that another tenant's job starts without waiting for a birth.
 static uint32_t
@@ -72,14 +64,23 @@ static bool
 may_take(void *cookie, struct pool_entry *p)
 {
     const struct template_pool *tpool = cookie;
-    const struct pool_request *r = request_of(p);
-    return tpool->ready_n >= kept_from(tpool, r->tenant);
+    const struct pool_request *r = pool_request_of(p);
+    return tpool->ready_n >= kept_from(tpool, r->tenant) && pool_may_begin(tpool->pool, r->tenant);
+}
+
+static bool
+may_take_ready(void *cookie, struct pool_entry *p)
+{
+    const struct template_pool *tpool = cookie;
+    const struct pool_request *r = pool_request_of(p);
+    return tpool->ready_n > kept_from(tpool, r->tenant) && pool_warm_fits(tpool, &r->spec.limits) &&
+           pool_may_begin(tpool->pool, r->tenant);
 }
 
 static bool
 fits(void *cookie, struct pool_entry *p)
 {
-    return pool_warm_fits(cookie, &request_of(p)->spec.limits);
+    return pool_warm_fits(cookie, &pool_request_of(p)->spec.limits);
 }
 
 // The next waiting request; may: NULL, or which ones. NULL: none.
@@ -89,9 +90,9 @@ take_waiting(struct template_pool *tpool, bool (*may)(void *cookie, struct pool_
     struct pool_entry *p = pool_queue_take_if(&tpool->waiting, may, tpool);
     if (p == NULL)
         return NULL;
-    loop_timer_stop(&request_of(p)->too_long);
+    loop_timer_stop(&pool_request_of(p)->too_long);
     waiting(tpool->pool, -1);
-    return request_of(p);
+    return pool_request_of(p);
 }
 
 // It is not in the pool any more.
@@ -135,8 +136,8 @@ static bool
 note_older(void *cookie, struct pool_entry *p)
 {
     uint64_t *since_ns = cookie;
-    if (request_of(p)->since_ns < *since_ns)
-        *since_ns = request_of(p)->since_ns;
+    if (pool_request_of(p)->since_ns < *since_ns)
+        *since_ns = pool_request_of(p)->since_ns;
     return false;
 }
 
@@ -159,7 +160,7 @@ static bool
 give_up_one(void *cookie, struct pool_entry *p)
 {
     const struct giving_up *g = cookie;
-    struct pool_request *r = request_of(p);
+    struct pool_request *r = pool_request_of(p);
     if (r->since_ns > g->before_ns)
         return false;
     pool_unqueue(r);
@@ -226,12 +227,15 @@ pool_is_current(const struct template_pool *tpool, const struct sandbox *s)
            memcmp(&has, &wants, sizeof has) == 0;
 }
 
-// False if it was made for a request that was cancelled meanwhile, or before the template changed.
+// False if it was made for a request that was cancelled meanwhile, or before the template changed. One that was made for a request that must
+// not begin any more is kept, because it may soon.
 static bool
-is_wanted(const struct template_pool *tpool, const struct sandbox *s)
+is_wanted(struct template_pool *tpool, const struct sandbox *s)
 {
+    const uint32_t soon = tpool->waiting.n > 0 ? MAKING_MAX : 0;
     return pool_is_current(tpool, s) &&
-           (tpool->waiting.n > 0 || tpool->ready_n + tpool->warming_n < tpool->template->pool);
+           (pool_is_wanted(tpool) ||
+            tpool->ready_n + tpool->warming_n < tpool->template->pool + soon);
 }
 
 void
@@ -276,7 +280,7 @@ on_made(void *cookie, struct sandbox *s, const struct err *e)
     tpool->failures = 0;
     if (!is_wanted(tpool, s))
         pool_discard(s);
-    else if (tpool->waiting.n > 0 || !pool_warm_begin(tpool, s))
+    else if (pool_is_wanted(tpool) || !pool_warm_begin(tpool, s))
         pool_add_ready(tpool, s);
     pool_refill(tpool);
 }
@@ -292,21 +296,30 @@ on_lost(void *cookie, struct sandbox *s)
         back_off(tpool);
 }
 
-static const struct sandbox_maker maker = {.created = on_made, .lost = on_lost};
+static void
+on_young_ended(void *cookie)
+{
+    const struct template_pool *tpool = cookie;
+    pool_has_room(tpool->pool);
+}
 
-// Those whose interpreter starts take a place of the pool, but not of a request that waits.
+static const struct sandbox_maker maker = {
+    .created = on_made, .lost = on_lost, .young_ended = on_young_ended};
+
+// Those whose interpreter starts take a place of the pool, but not of a request that waits. Requests of tenants that may not begin more at
+// the moment are served from the pool later.
 static bool
-needs_more(const struct template_pool *tpool)
+needs_more(struct template_pool *tpool)
 {
     if (tpool->making >= MAKING_MAX)
         return false;
-    if (tpool->waiting.n > tpool->making)
+    const uint32_t wanted = pool_is_wanted(tpool) ? tpool->waiting.n : 0;
+    if (wanted > tpool->making)
         return true;
     if (pool_warm_measures(tpool))
         return false;
     return tpool->making + tpool->warming_n < MAKING_MAX &&
-           tpool->ready_n + tpool->making + tpool->warming_n <
-               tpool->template->pool + tpool->waiting.n;
+           tpool->ready_n + tpool->making + tpool->warming_n < tpool->template->pool + wanted;
 }
 
 // No more can be made, so nothing is gained by keeping some.
@@ -315,6 +328,14 @@ serve_from_kept(struct template_pool *tpool)
 {
     struct pool_request *r = NULL;
     while (!list_empty(&tpool->ready) && (r = take_waiting(tpool, fits)) != NULL)
+        pool_serve(r, take_ready(tpool));
+}
+
+void
+pool_serve_ready(struct template_pool *tpool)
+{
+    struct pool_request *r = NULL;
+    while (!list_empty(&tpool->ready) && (r = take_waiting(tpool, may_take_ready)) != NULL)
         pool_serve(r, take_ready(tpool));
 }
 
@@ -361,6 +382,7 @@ pool_new(struct server *srv, struct sandboxes *all)
         return NULL;
     p->srv = srv;
     p->all = all;
+    p->processors = pool_processors();
     const struct sandbox_settings *settings = sandboxes_settings(all);
     _Static_assert((int)TEMPLATES_MAX == (int)METRIC_VALUES_TEMPLATE, "a value for each template");
     p->tpools_n = TEMPLATES_MAX;
@@ -424,6 +446,7 @@ pool_stop(struct pool *p)
         loop_timer_stop(&p->tpool[i].timer);
         give_up(&p->tpool[i], 0, &e);
     }
+    loop_timer_stop(&p->pace);
 }
 
 void
@@ -473,52 +496,6 @@ tpool_of(struct pool *p, const struct template *t)
     return &p->tpool[t->number];
 }
 
-// The oldest request has waited for about as long as the whole queue takes.
-static int
-refuse(struct pool *p, struct err *e)
-{
-    const uint64_t ms = pool_oldest_wait_ns(p) / 1000000;
-    if (p->stopped)
-        return err_set(e, ERR_UNAVAILABLE, SANDBOX_BROKER_STOPS);
-    int r =
-        err_set(e, ERR_RESOURCE_EXHAUSTED, "%u requests already wait for a sandbox", p->waiting_n);
-    err_detail(e, "QUEUE_FULL", "quotas.queue", "try again later");
-    e->retry_ms = ms < RETRY_MIN_MS   ? RETRY_MIN_MS
-                  : ms > RETRY_MAX_MS ? RETRY_MAX_MS
-                                      : (uint32_t)ms;
-    metrics_add(METRIC_POOL_FULL, 1);
-    return r;
-}
-
-// Makes room in the queue for another request of the tenant. If the queue is full, the tenant with the most requests
-// loses its newest one, if it still has more than this tenant then.
-static bool
-has_room(struct pool *p, const char *tenant)
-{
-    const struct tenant *t = tenant_find(p->srv->tenants, tenant);
-    struct template_pool *of = NULL;
-    struct pool_line *longest = NULL;
-    uint32_t has = 0;
-    struct err e;
-    if (p->waiting_n < sandboxes_settings(p->all)->quotas.queue)
-        return true;
-    for (uint32_t i = 0; i < p->tpools_n; i++) {
-        struct pool_line *line = pool_queue_longest(&p->tpool[i].waiting);
-        has += t != NULL ? pool_queue_of(&p->tpool[i].waiting, t) : 0;
-        if (line == NULL || (longest != NULL && line->n <= longest->n))
-            continue;
-        longest = line;
-        of = &p->tpool[i];
-    }
-    if (of == NULL || longest->n <= has + 1)
-        return false;
-    struct pool_request *r = request_of(pool_line_last(longest));
-    (void)refuse(p, &e);
-    pool_unqueue(r);
-    pool_refuse(r, &e);
-    return true;
-}
-
 // Whether a ready sandbox differs from the request.
 static bool
 needs_spawner(const struct template_pool *tpool, const struct sandbox_spec *spec)
@@ -537,13 +514,15 @@ pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
              struct pool_request **out, struct err *e)
 {
     struct template_pool *tpool = tpool_of(p, spec->template);
-    const struct tenant *t = tenant_find(p->srv->tenants, tenant);
-    bool must_wait = tpool->ready_n <= kept_from(tpool, t) || !pool_warm_fits(tpool, &spec->limits);
+    struct tenant *t = tenant_find(p->srv->tenants, tenant);
+    bool must_wait = tpool->ready_n <= kept_from(tpool, t) ||
+                     !pool_warm_fits(tpool, &spec->limits) || !pool_may_begin(p, t) ||
+                     pool_is_behind(tpool, t);
     if (!spec->template->has_root)
         return err_set(e, ERR_NOT_FOUND, "the template %s was removed or disabled",
                        spec->template->name);
-    if (p->stopped || (must_wait && !has_room(p, tenant)))
-        return refuse(p, e);
+    if (p->stopped || (must_wait && !pool_make_room(p, tenant)))
+        return pool_say_full(p, e);
     if (!spawn_answers(p->srv->spawn) && (must_wait || needs_spawner(tpool, spec)))
         return spawn_say_hangs(e);
     int r = sandbox_check_name(p->all, tenant, spec->name, e);
@@ -560,6 +539,7 @@ pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
     q->tpool = tpool;
     q->spec = *spec;
     q->since_ns = uv_hrtime();
+    pace_seen(q->tenant, q->since_ns);
     if (must_wait && wait_its_turn(q) < 0) {
         sandbox_release(q->tenant, &q->spec.limits);
         free(q);

@@ -31,6 +31,8 @@ struct pool {
     struct sandboxes *all;
     bool stopped;
     uint32_t waiting_n;
+    uint32_t processors;
+    struct loop_timer *pace; // set: a request waits because its tenant begins others
     struct pool_warmer warmer;
     uint32_t tpools_n;
     struct template_pool tpool[TEMPLATES_MAX]; // by template.number
@@ -61,6 +63,31 @@ void pool_serve(struct pool_request *r, struct sandbox *s);
 // Removes it from the queue. Does nothing if it is not in it.
 void pool_unqueue(struct pool_request *r);
 
+static inline struct pool_request *
+pool_request_of(struct pool_entry *p)
+{
+    return list_entry(p, struct pool_request, place);
+}
+
+// pool_full.c: the words for a queue that is full.
+int pool_say_full(struct pool *p, struct err *e);
+// Makes room in the queue for another request of the tenant. If the queue is full, the tenant with the most requests loses its newest one,
+// if it still has more than this tenant then.
+bool pool_make_room(struct pool *p, const char *tenant);
+
+// pool_pace.c: whether the tenant may begin another sandbox now (pace.h). NULL: a tenant that has nothing yet. If not, the requests that wait are
+// tried again later.
+bool pool_may_begin(struct pool *p, struct tenant *t);
+// A tenant may begin another sandbox: the requests that wait for that are tried in the next turn of the loop.
+void pool_has_room(struct pool *p);
+// Whether the tenant has requests in the queue for that reason: a new one goes behind them.
+bool pool_is_behind(const struct template_pool *tpool, const struct tenant *t);
+uint32_t pool_processors(void);
+// Whether a request waits that may begin.
+bool pool_is_wanted(struct template_pool *tpool);
+
+// pool.c: gives ready sandboxes to requests that may begin.
+void pool_serve_ready(struct template_pool *tpool);
 // pool.c: it is ready. Gives it to the request that has waited longest, if there is one.
 void pool_add_ready(struct template_pool *tpool, struct sandbox *s);
 void pool_refill(struct template_pool *tpool);

@@ -206,6 +206,8 @@ sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter 
     enum sandbox_state before = s->state;
     sandbox_move(s, SANDBOX_DELETING);
     sandbox_hold(s);
+    if (pace_end(&s->young) && s->maker->young_ended != NULL)
+        s->maker->young_ended(s->maker_cookie);
     loop_timer_stop(&s->ttl);
     loop_timer_stop(&s->wait_timer);
     if (runs_any(s))

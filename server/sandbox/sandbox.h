@@ -28,6 +28,7 @@
 #include "fork_rate.h"
 #include "server/base/idtable.h"
 #include "limits.h"
+#include "pace.h"
 #include "share.h"
 #include "server/base/list.h"
 #include "server/rpc/tenants.h"
@@ -206,6 +207,7 @@ struct sandbox {
     uint32_t warm_version;      // of its template, when it was made
 
     struct share share;
+    struct pace_young young;
     struct fork_rate forks;
 
     uint32_t pending;    // requests to the spawner and to the relay
@@ -256,6 +258,7 @@ struct sandbox_maker {
     void (*created)(void *cookie, struct sandbox *s,
                     const struct err *e);          // READY; s NULL: it failed
     void (*lost)(void *cookie, struct sandbox *s); // a READY one is being destroyed
+    void (*young_ended)(void *cookie);             // pace.h; NULL: nobody waits for that
 };
 
 // Starts to create a sandbox. It has no owner yet: see sandbox_take. Counts towards quotas.sandboxes from now on:

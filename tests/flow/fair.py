@@ -19,6 +19,7 @@ HEALTH = "/stockade.v1.HealthService/Check"
 RUN = "/stockade.v1.ProcessService/Run"
 GREEDY, OTHER = 65533, 65532
 CONNECTIONS, AT_ONCE = 4, 50
+JOBS = 24
 
 
 def client(b, uid):
@@ -72,11 +73,18 @@ class Greedy:
         return os.waitstatus_to_exitcode(status)
 
 
+def metric(b, *words):
+    """The sum of the lines that have all words."""
+    lines = b.cli("metrics", "--prometheus").stdout.decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if not line.startswith("#") and all(word in line for word in words))
+
+
 def held_seconds(b):
-    for line in b.cli("metrics", "--prometheus").stdout.decode().splitlines():
-        if line.startswith("stockade_tenant_rpc_held_seconds_total{") and f"uid:{GREEDY}" in line:
-            return float(line.split()[-1])
-    return 0.0
+    return metric(b, "stockade_tenant_rpc_held_seconds_total{", f"uid:{GREEDY}")
+
+
+def ready(b):
+    return metric(b, "stockade_pool_ready")
 
 
 def a_flood_of_calls_slows_down_beside_another_tenant_and_only_then(b):
@@ -144,7 +152,60 @@ def one_that_leaves_while_it_waits_is_forgotten(b):
     other.close()
 
 
+class Other:
+    """A process that runs `true` all the time."""
+
+    def __init__(self, b):
+        self.shared = mmap.mmap(-1, 16)  # runs so far; whether it should end
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = 1
+            try:
+                c = client(b, OTHER)
+                while not self.shared[8]:
+                    ended(c, c.begin(RUN, {"command": {"args": ["/bin/true"]}}, credit=100))
+                    self.shared[0] = min(self.shared[0] + 1, 255)
+                    time.sleep(0.02)
+                code = 0
+            finally:
+                os._exit(code)
+
+    def end(self):
+        self.shared[8] = 1
+        _, status = os.waitpid(self.pid, 0)
+        return os.waitstatus_to_exitcode(status)
+
+
+def ended(c, id_):
+    while True:
+        frame = c.recv(id_)
+        if frame.kind == sp.END:
+            check(frame.status.code == sp.OK, frame.status)
+            return
+
+
+def sandboxes_of_a_tenant_begin_one_after_the_other_beside_another_tenant(b):
+    """Its share of the processors is none, so it may begin one in 30 ms; all are ready. Each job lasts longer, so they run at once."""
+    event, began, over = sp.message("stockade.v1.RunResponse"), [], 0
+    until(lambda: ready(b) >= JOBS, "the sandboxes are ready", 60)
+    other, c = Other(b), client(b, GREEDY)
+    until(lambda: other.shared[0] > 0, "the other one runs")
+    for _ in range(JOBS):
+        c.begin(RUN, {"command": {"args": ["/bin/sleep", "1"]}}, credit=100)
+    while over < JOBS:
+        _, frame = c.recv_any()
+        over += frame.kind == sp.END
+        check(frame.kind != sp.END or frame.status.code == sp.OK, frame.status)
+        if frame.kind == sp.DATA and event.FromString(frame.payload).event.HasField("started"):
+            began.append(time.monotonic())
+    spread = began[-1] - began[0]
+    check(len(began) == JOBS and spread > (JOBS - 1) * 0.03 * 0.9, f"{len(began)} jobs began within {spread:.3f} s")
+    check(other.end() == 0, "each run of the other one ended well")
+    c.close()
+
+
 CONFIG = f"""socket: {{mode: 0666}}
+pool: {JOBS}
 metrics: {{tenants: 4}}
 quotas:
   tenants:
@@ -156,5 +217,6 @@ with Broker(config=CONFIG) as BROKER:
         a_flood_of_calls_slows_down_beside_another_tenant_and_only_then,
         output_of_a_tenant_that_waits_is_complete,
         one_that_leaves_while_it_waits_is_forgotten,
+        sandboxes_of_a_tenant_begin_one_after_the_other_beside_another_tenant,
     ], call=lambda case: case(BROKER))
 sys.exit(CODE)

@@ -117,7 +117,7 @@ on_lost(void *cookie, struct sandbox *s)
     (void)s;
 }
 
-static const struct sandbox_maker maker = {on_created, on_lost};
+static const struct sandbox_maker maker = {.created = on_created, .lost = on_lost};
 
 int
 make_ready(void **state)

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many sandboxes of one tenant begin at a time while others want some, too.
+//
+// The first moments of a sandbox (its guest, the start of its job) use a processor all the time, much of it in system calls that the
+// kernel does not interrupt, and so does its birth. A tenant with thousands of queued jobs would have such work on
+// every processor, and the sandbox of another one would wait for it, whatever its weight. So while several tenants take sandboxes, each
+// has at most its share of the processors in young sandboxes: those that were given to a request less than PACE_YOUNG_NS ago and
+// have not ended. The others wait in the queue, and their sandboxes in the pool. Jobs that run longer are not limited by this.
+//
+// This file has the arithmetic only, on the caller's clock; pool.c keeps the requests. Loop thread only.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "server/rpc/tenants.h"
+
+#define PACE_YOUNG_NS UINT64_C(30000000)
+
+// In a sandbox; zeroed before first use.
+struct pace_young {
+    struct list node; // in the tenant's
+    uint64_t since_ns;
+    struct tenant_starts *of; // NULL: it is not young
+};
+
+// The tenant asks for a sandbox.
+void pace_seen(struct tenant *t, uint64_t now_ns);
+
+// Whether another sandbox may begin on a host with so many processors; if not, and none ends before, it may at *again_ns.
+bool pace_may(struct tenant *t, uint32_t processors, uint64_t now_ns, uint64_t *again_ns);
+
+// A sandbox is given to the tenant.
+void pace_begin(struct pace_young *y, struct tenant *t, uint64_t now_ns);
+
+// It ends. True: it was young, so another one may begin.
+bool pace_end(struct pace_young *y);

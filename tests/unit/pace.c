@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// server/sandbox/pace.c: how many sandboxes of one tenant begin at a time, on a clock of the test.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/sandbox/pace.h"
+
+#define MS UINT64_C(1000000)
+
+static const uint64_t start = 50000 * MS;
+
+struct two {
+    struct tenants all;
+    struct tenant *busy, *other;
+};
+
+static void
+begin(struct two *f)
+{
+    memset(f, 0, sizeof *f);
+    f->busy = tenant_hold(&f->all, "uid:1");
+    f->other = tenant_hold(&f->all, "uid:2");
+    assert_non_null(f->busy);
+    assert_non_null(f->other);
+}
+
+static void
+end(struct two *f)
+{
+    tenant_drop(f->busy);
+    tenant_drop(f->other);
+    assert_int_equal(tenants_forget(&f->all), 0);
+    assert_int_equal(f->all.starting.active_n, 0);
+}
+
+static void
+a_tenant_beside_another_begins_as_many_as_its_share_of_the_processors(void **state)
+{
+    struct two f;
+    struct pace_young y[3] = {0};
+    uint64_t again_ns = 0;
+    (void)state;
+    begin(&f);
+    pace_seen(f.busy, start);
+    pace_seen(f.other, start);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_true(pace_may(f.busy, 4, start, &again_ns));
+        pace_begin(&y[i], f.busy, start + i * MS);
+    }
+    assert_false(pace_may(f.busy, 4, start + 2 * MS, &again_ns));
+    assert_int_equal(again_ns, start + PACE_YOUNG_NS);
+    assert_true(pace_may(f.other, 4, start + 2 * MS, &again_ns));
+    assert_true(pace_may(f.busy, 6, start + 2 * MS, &again_ns));
+    assert_true(pace_end(&y[1]));
+    assert_false(pace_end(&y[1]));
+    assert_true(pace_may(f.busy, 4, start + 2 * MS, &again_ns));
+    assert_true(pace_end(&y[0]));
+    end(&f);
+}
+
+static void
+each_may_begin_one_and_a_job_that_lasts_is_not_young(void **state)
+{
+    struct two f;
+    struct pace_young y[2] = {0};
+    uint64_t again_ns = 0;
+    (void)state;
+    begin(&f);
+    pace_seen(f.busy, start);
+    pace_seen(f.other, start);
+    assert_true(pace_may(f.busy, 1, start, &again_ns));
+    pace_begin(&y[0], f.busy, start);
+    assert_false(pace_may(f.busy, 1, start + PACE_YOUNG_NS - 1, &again_ns));
+    assert_true(pace_may(f.busy, 1, start + PACE_YOUNG_NS, &again_ns));
+    assert_false(pace_end(&y[0]));
+    pace_begin(&y[1], f.busy, start + PACE_YOUNG_NS);
+    assert_true(pace_end(&y[1]));
+    end(&f);
+}
+
+static void
+a_tenant_that_is_alone_begins_as_many_as_it_wants(void **state)
+{
+    struct two f;
+    struct pace_young y[16] = {0};
+    uint64_t again_ns = 0;
+    (void)state;
+    begin(&f);
+    for (unsigned i = 0; i < 16; i++) {
+        pace_seen(f.busy, start);
+        assert_true(pace_may(f.busy, 2, start, &again_ns));
+        pace_begin(&y[i], f.busy, start);
+    }
+    pace_seen(f.other, start + MS);
+    assert_false(pace_may(f.busy, 2, start + MS, &again_ns));
+    pace_seen(f.busy, start + MS + FAIR_ACTIVE_NS);
+    for (unsigned i = 0; i < 16; i++)
+        pace_begin(&y[i], f.busy, start + MS + FAIR_ACTIVE_NS);
+    assert_true(
+        pace_may(f.busy, 2, start + 2 * MS + FAIR_ACTIVE_NS, &again_ns)); // the other one is silent
+    assert_int_equal(f.busy->starts.young_n, 16);
+    for (unsigned i = 0; i < 16; i++)
+        assert_true(pace_end(&y[i]));
+    end(&f);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_tenant_beside_another_begins_as_many_as_its_share_of_the_processors),
+        cmocka_unit_test(each_may_begin_one_and_a_job_that_lasts_is_not_young),
+        cmocka_unit_test(a_tenant_that_is_alone_begins_as_many_as_it_wants),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
