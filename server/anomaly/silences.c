@@ -10,6 +10,7 @@
 #include "proto/now.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
+#include "server/state/state.h"
 #include "silences_private.h"
 
 static const int64_t ttl_max_ms = (int64_t)SILENCE_TTL_MAX_S * 1000;
@@ -69,6 +70,26 @@ silences_next(struct silences *all, const struct silence *after)
         remove_expired(all);
     struct list *next = after != NULL ? after->node.next : all->silences.next;
     return next != &all->silences ? list_entry(next, struct silence, node) : NULL;
+}
+
+void
+silences_forget_tenant(struct silences *all, const char *tenant)
+{
+    list_each(it, &all->silences)
+    {
+        struct silence *s = list_entry(it, struct silence, node);
+        if (strcmp(state_sealing_tenant(s->tenant), tenant) != 0)
+            continue;
+        log_event(LOG_WARNING, "anomaly", "silence %s of rule %s has gone with its data key", s->id,
+                  s->rule);
+        silences_remove(all, s);
+    }
+    list_each(it, &all->acknowledged)
+    {
+        struct acknowledged *a = list_entry(it, struct acknowledged, node);
+        if (strcmp(a->tenant, tenant) == 0)
+            acknowledged_remove(all, a);
+    }
 }
 
 // ---- findings

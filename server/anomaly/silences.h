@@ -70,6 +70,10 @@ int silences_new(struct state *state, struct silences **out, struct err *e);
 // The database must be closed before. Accepts NULL.
 void silences_free(struct silences *all);
 
+// A tenant's data key was forgotten: its silences and acknowledgements, and those that the host made about it, are gone. "uid:0" has the
+// silences that concern all tenants.
+void silences_forget_tenant(struct silences *all, const char *tenant);
+
 // A change is on the disk and in force, or failed (e). of: the new silence; otherwise NULL.
 typedef void silences_done(void *cookie, const struct silence *of, const struct err *e);
 struct silences_op;

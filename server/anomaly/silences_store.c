@@ -53,7 +53,8 @@ write_silence(struct silences_op *op, struct err *e)
         return err_sys(e, ENOMEM, "keep a silence");
     (void)stockade__v1__silence__pack(&m, bytes);
     const struct state_value value[] = {STATE_OF_TEXT(s->id), STATE_OF_NUMBER(s->created_ms),
-                                        STATE_OF_BYTES(bytes, n)};
+                                        STATE_OF_BYTES(bytes, n),
+                                        STATE_OF_TEXT(state_sealing_tenant(s->tenant))};
     return state_write(op->all->state, STATE_SILENCE_PUT, value, on_written, op, e);
 }
 
@@ -135,6 +136,8 @@ on_silence(void *cookie, const struct state_value *v, struct err *e)
     struct silences *all = cookie;
     struct arena *auto_arena a = arena_new(MESSAGE_ARENA);
     ProtobufCMessage *m = NULL;
+    if (v[0].kind == STATE_FORGOTTEN)
+        return 0;
     if (a == NULL)
         return err_sys(e, ENOMEM, "read the silences");
     int r = wire_unpack(&stockade__v1__silence__descriptor, v[0].bytes, v[0].n, a, &m, e);
@@ -180,6 +183,8 @@ on_acknowledged(void *cookie, const struct state_value *v, struct err *e)
     struct silences *all = cookie;
     struct arena *auto_arena a = arena_new(MESSAGE_ARENA);
     ProtobufCMessage *m = NULL;
+    if (v[1].kind == STATE_FORGOTTEN)
+        return 0;
     if (a == NULL)
         return err_sys(e, ENOMEM, "read the acknowledged findings");
     int r = wire_unpack(&stockade__v1__finding__descriptor, v[1].bytes, v[1].n, a, &m, e);

@@ -11,6 +11,7 @@
 #include "page.h"
 #include "server/access/approval.h"
 #include "server/access/keys.h"
+#include "server/anomaly/silences.h"
 #include "server/anomaly/tenant_rules.h"
 #include "server/base/server.h"
 #include "server/config/config.h"
@@ -112,6 +113,8 @@ forget_in_memory(const struct server *s, const char *tenant)
         approvals_forget(s->approvals, tenant);
     if (s->rules != NULL)
         rules_of_tenants_forget(s->rules, tenant);
+    if (s->silences != NULL)
+        silences_forget_tenant(s->silences, tenant);
 }
 
 // The responses have no fields.

@@ -45,11 +45,14 @@ struct state_statement {
 extern const struct state_statement state_queries[STATE_QUERIES_N];
 extern const struct state_statement state_changes[STATE_CHANGES_N];
 
-// Which value of a statement has content of a tenant: its column, and which values are the id of the row, the tenant, and it. The SQL
+enum { STATE_ID_MAX = 3 };
+
+// Which value of a statement has content of a tenant: its column, and which values are the id of the row (one or more), the tenant, and it. The SQL
 // has one more parameter, or column, than values: the number of the data key, NULL for one that is plain.
 struct state_sealed {
-    const char *column; // NULL: none
-    unsigned id, tenant, value;
+    const char *column;             // NULL: none
+    unsigned id[STATE_ID_MAX], ids; // how many
+    unsigned tenant, value;
     bool begins; // what comes later will have content: the tenant's data key must be there
 };
 extern const struct state_sealed state_sealed_columns[STATE_QUERIES_N];

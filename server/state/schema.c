@@ -11,6 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/arena.h"
+#include "proto/auto.h"
+#include "proto/wire.h"
+#include "stockade/v1/anomaly_service.pb-c.h"
+
 #define NUMBER(x)  NUMBER_(x)
 #define NUMBER_(x) #x
 
@@ -73,8 +78,17 @@ static const char *const steps[] = {
     "ALTER TABLE api_key ADD COLUMN key BLOB REFERENCES data_key (id);"
     "ALTER TABLE api_key ADD COLUMN sealed_label BLOB;"
     "CREATE TABLE scrub (id INTEGER PRIMARY KEY CHECK (id = 1)) STRICT;",
+    // 9: the same for silences and acknowledged findings. Nobody can say what they are about when their data key was forgotten: they go
+    // with it.
+    "ALTER TABLE silence ADD COLUMN tenant TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE silence ADD COLUMN key BLOB REFERENCES data_key (id);"
+    "UPDATE silence SET tenant = silence_tenant(message);"
+    "ALTER TABLE acknowledged ADD COLUMN key BLOB REFERENCES data_key (id);"
+    "CREATE TRIGGER data_key_forgotten AFTER UPDATE OF forgotten_ms ON data_key"
+    " WHEN new.forgotten_ms <> 0 BEGIN DELETE FROM silence WHERE key = new.id;"
+    " DELETE FROM acknowledged WHERE key = new.id; END;",
 };
-enum { VERSION = sizeof steps / sizeof steps[0] };
+enum { VERSION = sizeof steps / sizeof steps[0], MESSAGE_ARENA = 64 * 1024, TENANT_BYTES = 31 };
 
 int
 state_schema(void)
@@ -96,6 +110,28 @@ random_bytes(sqlite3_context *c, int n, sqlite3_value **argument)
     randombytes_buf(bytes, (size_t)wanted);
     sqlite3_result_blob(c, bytes, wanted, SQLITE_TRANSIENT);
     sodium_memzero(bytes, sizeof bytes);
+}
+
+// SQL function: the tenant whose data key seals a packed stockade.v1.Silence.
+static void
+silence_tenant(sqlite3_context *c, int n, sqlite3_value **argument)
+{
+    struct err e;
+    ProtobufCMessage *m = NULL;
+    struct arena *auto_arena a = arena_new(MESSAGE_ARENA);
+    (void)n;
+    if (a == NULL) {
+        sqlite3_result_error_nomem(c);
+        return;
+    }
+    const void *bytes = sqlite3_value_blob(argument[0]);
+    const size_t size = (size_t)sqlite3_value_bytes(argument[0]);
+    const char *tenant = "";
+    if (wire_unpack(&stockade__v1__silence__descriptor, bytes, size, a, &m, &e) == 0 && m != NULL)
+        tenant = ((const Stockade__V1__Silence *)m)->tenant;
+    if (tenant[0] == '\0' || strlen(tenant) > TENANT_BYTES) // damaged: the host's
+        tenant = STATE_HOST_TENANT;
+    sqlite3_result_text(c, state_sealing_tenant(tenant), -1, SQLITE_TRANSIENT);
 }
 
 static int
@@ -189,6 +225,9 @@ schema_prepare(sqlite3 *db, const char *path, int version, struct err *e)
 {
     int rc = sqlite3_create_function(db, "random_bytes", 1, SQLITE_UTF8 | SQLITE_DIRECTONLY, NULL,
                                      random_bytes, NULL, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_create_function(db, "silence_tenant", 1, SQLITE_UTF8 | SQLITE_DIRECTONLY, NULL,
+                                     silence_tenant, NULL, NULL);
     if (rc != SQLITE_OK)
         return state_fail(db, rc, "prepare the database", e);
     int r = version > 0 ? check_whole(db, path, e) : 0;

@@ -4,6 +4,7 @@
 //   BEGIN -- each plain value: sealed in its place -- "scrub" -- COMMIT -- checkpoint -- VACUUM -- checkpoint -- not "scrub" any more
 //
 // A crash before COMMIT leaves the plain database; one after it leaves the sealed one, whose next start goes on with "scrub".
+#include <assert.h>
 #include <errno.h>
 #include <sodium.h>
 #include <stdlib.h>
@@ -20,6 +21,12 @@ state_seal_with(struct state *s, const struct state_sealer *sealer)
     s->sealer = sealer != NULL ? *sealer : (struct state_sealer){0};
 }
 
+const char *
+state_sealing_tenant(const char *tenant)
+{
+    return strcmp(tenant, STATE_ALL_TENANTS) == 0 ? STATE_HOST_TENANT : tenant;
+}
+
 // Each part has its length before it, so that no other parts have the same bytes.
 static bool
 add_part(uint8_t where[WHERE_MAX], size_t *n, const void *bytes, size_t bytes_n)
@@ -33,14 +40,27 @@ add_part(uint8_t where[WHERE_MAX], size_t *n, const void *bytes, size_t bytes_n)
     return true;
 }
 
+static bool
+add_id(uint8_t where[WHERE_MAX], size_t *n, const struct state_value *id)
+{
+    uint8_t number[sizeof id->number];
+    if (id->kind != STATE_NUMBER)
+        return add_part(where, n, id->bytes, id->n);
+    for (size_t i = 0; i < sizeof number; i++)
+        number[i] = (uint8_t)((uint64_t)id->number >> (8 * i));
+    return add_part(where, n, number, sizeof number);
+}
+
 static int
 place(const struct state_sealed *what, const struct state_value *value, uint8_t where[WHERE_MAX],
       size_t *n, struct err *e)
 {
-    const struct state_value *id = &value[what->id], *tenant = &value[what->tenant];
+    const struct state_value *tenant = &value[what->tenant];
     *n = 0;
-    if (add_part(where, n, what->column, strlen(what->column)) &&
-        add_part(where, n, id->bytes, id->n) && add_part(where, n, tenant->bytes, tenant->n))
+    bool fits = add_part(where, n, what->column, strlen(what->column));
+    for (unsigned i = 0; i < what->ids; i++)
+        fits = fits && add_id(where, n, &value[what->id[i]]);
+    if (fits && add_part(where, n, tenant->bytes, tenant->n))
         return 0;
     return err_set(e, ERR_DATA_LOSS, "%s: a row has a name that is too long", what->column);
 }
@@ -109,21 +129,30 @@ sealing_open(struct state *s, const struct state_sealed *what, struct state_valu
 
 // ---- an earlier database
 
-// What is plain: id, tenant, value; and how it is replaced.
+// What is plain: tenant, value, and the id of the row; and how it is replaced: by ?1 with the key ?2, where the row is ?3 and so on.
 static const struct {
-    const char *column, *plain, *seal;
+    const char *column;
+    unsigned ids;
+    const char *plain, *seal;
 } tables[] = {
-    {"idempotency.answer",
-     "SELECT id, tenant, answer FROM idempotency WHERE key IS NULL AND length(answer) > 0",
-     "UPDATE idempotency SET answer = ?2, key = ?3 WHERE id = ?1"},
-    {"approval.message", "SELECT id, tenant, message FROM approval WHERE key IS NULL",
-     "UPDATE approval SET message = ?2, key = ?3 WHERE id = ?1"},
-    {"rule_file.message", "SELECT name, tenant, message FROM rule_file WHERE key IS NULL",
-     "UPDATE rule_file SET message = ?2, key = ?3 WHERE name = ?1 AND tenant = ?4"},
-    {"api_key.label",
-     "SELECT id, tenant, label FROM api_key WHERE key IS NULL AND length(label) > 0",
-     "UPDATE api_key SET label = '', sealed_label = ?2, key = ?3 WHERE id = ?1"},
+    {"idempotency.answer", 1,
+     "SELECT tenant, answer, id FROM idempotency WHERE key IS NULL AND length(answer) > 0",
+     "UPDATE idempotency SET answer = ?1, key = ?2 WHERE tenant = ?3 AND id = ?4"},
+    {"approval.message", 1, "SELECT tenant, message, id FROM approval WHERE key IS NULL",
+     "UPDATE approval SET message = ?1, key = ?2 WHERE tenant = ?3 AND id = ?4"},
+    {"rule_file.message", 1, "SELECT tenant, message, name FROM rule_file WHERE key IS NULL",
+     "UPDATE rule_file SET message = ?1, key = ?2 WHERE tenant = ?3 AND name = ?4"},
+    {"api_key.label", 1,
+     "SELECT tenant, label, id FROM api_key WHERE key IS NULL AND length(label) > 0",
+     "UPDATE api_key SET label = '', sealed_label = ?1, key = ?2 WHERE tenant = ?3 AND id = ?4"},
+    {"silence.message", 1, "SELECT tenant, message, id FROM silence WHERE key IS NULL",
+     "UPDATE silence SET message = ?1, key = ?2 WHERE tenant = ?3 AND id = ?4"},
+    {"acknowledged.message", 3,
+     "SELECT tenant, message, instance, sequence, by_host FROM acknowledged WHERE key IS NULL",
+     "UPDATE acknowledged SET message = ?1, key = ?2"
+     " WHERE tenant = ?3 AND instance = ?4 AND sequence = ?5 AND by_host = ?6"},
 };
+enum { TENANT, VALUE, ID, ROW_MAX = ID + STATE_ID_MAX };
 enum { TABLES_N = sizeof tables / sizeof tables[0] };
 
 static int
@@ -134,13 +163,17 @@ execute(struct state *s, const char *sql, struct err *e)
 }
 
 static int
-write_sealed(struct state *s, sqlite3_stmt *to, const struct state_value value[3],
+write_sealed(struct state *s, sqlite3_stmt *to, const struct state_value value[ROW_MAX],
              const uint8_t *sealed, const uint8_t key[STATE_SEAL_KEY], struct err *e)
 {
-    const struct state_value row[] = {value[0],
-                                      STATE_OF_BYTES(sealed, value[2].n + STATE_SEAL_OVER),
-                                      STATE_OF_BYTES(key, STATE_SEAL_KEY), value[1]};
+    const struct state_value row[] = {STATE_OF_BYTES(sealed, value[VALUE].n + STATE_SEAL_OVER),
+                                      STATE_OF_BYTES(key, STATE_SEAL_KEY),
+                                      value[TENANT],
+                                      value[ID],
+                                      value[ID + 1],
+                                      value[ID + 2]};
     const int n = sqlite3_bind_parameter_count(to);
+    assert((size_t)n <= sizeof row / sizeof row[0]);
     for (int i = 0; i < n; i++)
         state_bind(to, i + 1, &row[i]);
     int rc = sqlite3_step(to);
@@ -151,13 +184,15 @@ write_sealed(struct state *s, sqlite3_stmt *to, const struct state_value value[3
 }
 
 static int
-seal_row(struct state *s, const char *column, sqlite3_stmt *from, sqlite3_stmt *to, struct err *e)
+seal_row(struct state *s, size_t i, sqlite3_stmt *from, sqlite3_stmt *to, struct err *e)
 {
-    const struct state_sealed what = {column, 0, 1, 2, false};
-    const struct state_value value[] = {state_column(from, 0), state_column(from, 1),
-                                        state_column(from, 2)};
+    const struct state_sealed what = {
+        tables[i].column, {ID, ID + 1, ID + 2}, tables[i].ids, TENANT, VALUE, false};
+    struct state_value value[ROW_MAX] = {0};
     uint8_t key[STATE_SEAL_KEY];
-    uint8_t *auto_free sealed = malloc(value[2].n + STATE_SEAL_OVER);
+    for (unsigned at = 0; at < ID + what.ids; at++)
+        value[at] = state_column(from, (int)at);
+    uint8_t *auto_free sealed = malloc(value[VALUE].n + STATE_SEAL_OVER);
     if (sealed == NULL)
         return err_sys(e, ENOMEM, "seal the state");
     int r = sealing_need(s, &what, value, key, e);
@@ -177,7 +212,7 @@ seal_table(struct state *s, size_t i, uint64_t *n, struct err *e)
     int r = 0;
     while (rc == SQLITE_OK || rc == SQLITE_ROW) {
         rc = sqlite3_step(from);
-        r = rc == SQLITE_ROW ? seal_row(s, tables[i].column, from, to, e) : 0;
+        r = rc == SQLITE_ROW ? seal_row(s, i, from, to, e) : 0;
         if (r < 0 || rc != SQLITE_ROW)
             break;
         ++*n;

@@ -113,6 +113,11 @@ struct state_sealer {
     int (*open)(void *cookie, const uint8_t key[STATE_SEAL_KEY], const void *where, size_t where_n,
                 const void *sealed, size_t n, uint8_t *out, struct err *e);
 };
+// Values about all tenants ("*") belong to the host, and are sealed with its data key.
+#define STATE_ALL_TENANTS "*"
+#define STATE_HOST_TENANT "uid:0"
+const char *state_sealing_tenant(const char *tenant);
+
 // Before rows with such values are read. NULL: values are read and written as they are.
 void state_seal_with(struct state *s, const struct state_sealer *sealer);
 

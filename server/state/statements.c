@@ -38,12 +38,12 @@ const struct state_statement state_queries[STATE_QUERIES_N] = {
     // tenant, name, message
     [STATE_RULE_FILES] = {"SELECT tenant, name, message, key FROM rule_file ORDER BY tenant, name",
                           3},
-    // message
-    [STATE_SILENCES] = {"SELECT message FROM silence ORDER BY created_ms, id", 1},
-    // tenant, message
-    [STATE_ACKNOWLEDGED] = {"SELECT tenant, message FROM acknowledged"
-                            " ORDER BY made_ms, instance, sequence, by_host",
-                            2},
+    // message, id, tenant
+    [STATE_SILENCES] = {"SELECT message, id, tenant, key FROM silence ORDER BY created_ms, id", 3},
+    // tenant, message, the run of the broker, number, whether the host did
+    [STATE_ACKNOWLEDGED] = {"SELECT tenant, message, instance, sequence, by_host, key"
+                            " FROM acknowledged ORDER BY made_ms, instance, sequence, by_host",
+                            5},
 };
 
 const struct state_statement state_changes[STATE_CHANGES_N] = {
@@ -123,13 +123,16 @@ const struct state_statement state_changes[STATE_CHANGES_N] = {
                              3},
     // tenant, name
     [STATE_RULE_FILE_FORGET] = {"DELETE FROM rule_file WHERE tenant = ?1 AND name = ?2", 2},
-    // id, time, message
-    [STATE_SILENCE_PUT] = {"INSERT INTO silence (id, created_ms, message) VALUES (?1, ?2, ?3)", 3},
+    // id, time, message, tenant
+    [STATE_SILENCE_PUT] = {"INSERT INTO silence (id, created_ms, message, tenant, key)"
+                           " VALUES (?1, ?2, ?3, ?4, ?5)",
+                           4},
     // id
     [STATE_SILENCE_FORGET] = {"DELETE FROM silence WHERE id = ?1", 1},
     // the run of the broker, number, whether the host did, time, tenant, message
     [STATE_ACKNOWLEDGED_PUT] = {"INSERT OR REPLACE INTO acknowledged (instance, sequence, by_host,"
-                                " made_ms, tenant, message) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                                " made_ms, tenant, message, key)"
+                                " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
                                 6},
     // the run of the broker, number, whether the host did
     [STATE_ACKNOWLEDGED_FORGET] =
@@ -137,16 +140,20 @@ const struct state_statement state_changes[STATE_CHANGES_N] = {
 };
 
 const struct state_sealed state_sealed_columns[STATE_QUERIES_N] = {
-    [STATE_KEYS] = {"api_key.label", 0, 1, 2, false},
-    [STATE_APPROVALS] = {"approval.message", 3, 4, 2, false},
-    [STATE_CALLS] = {"idempotency.answer", 0, 2, 7, false},
-    [STATE_RULE_FILES] = {"rule_file.message", 1, 0, 2, false},
+    [STATE_KEYS] = {"api_key.label", {0}, 1, 1, 2, false},
+    [STATE_APPROVALS] = {"approval.message", {3}, 1, 4, 2, false},
+    [STATE_CALLS] = {"idempotency.answer", {0}, 1, 2, 7, false},
+    [STATE_RULE_FILES] = {"rule_file.message", {1}, 1, 0, 2, false},
+    [STATE_SILENCES] = {"silence.message", {1}, 1, 2, 0, false},
+    [STATE_ACKNOWLEDGED] = {"acknowledged.message", {2, 3, 4}, 3, 0, 1, false},
 };
 
 const struct state_sealed state_sealed_values[STATE_CHANGES_N] = {
-    [STATE_KEY_ADD] = {"api_key.label", 0, 1, 2, false},
-    [STATE_APPROVAL_PUT] = {"approval.message", 0, 2, 4, false},
-    [STATE_CALL_BEGIN] = {NULL, 0, 2, 0, true},
-    [STATE_CALL_END] = {"idempotency.answer", 0, 4, 3, false},
-    [STATE_RULE_FILE_PUT] = {"rule_file.message", 1, 0, 2, false},
+    [STATE_KEY_ADD] = {"api_key.label", {0}, 1, 1, 2, false},
+    [STATE_APPROVAL_PUT] = {"approval.message", {0}, 1, 2, 4, false},
+    [STATE_CALL_BEGIN] = {NULL, {0}, 1, 2, 0, true},
+    [STATE_CALL_END] = {"idempotency.answer", {0}, 1, 4, 3, false},
+    [STATE_RULE_FILE_PUT] = {"rule_file.message", {1}, 1, 0, 2, false},
+    [STATE_SILENCE_PUT] = {"silence.message", {0}, 1, 3, 2, false},
+    [STATE_ACKNOWLEDGED_PUT] = {"acknowledged.message", {0, 1, 2}, 3, 4, 5, false},
 };

@@ -13,13 +13,12 @@ import tempfile
 
 import sp
 from broker import Broker, binary
-from runner import check, run_cases
+from runner import check, run_cases, until
 from slowness import scaled
 
 sp.load("proto/gen/descriptor_set.bin")
 CONFIG = """
 socket: {mode: 0666}
-bpf: {enabled: false}
 pool: 1
 audit: {enabled: true}
 templates:
@@ -32,12 +31,12 @@ rules:
   - id: own
     severity: info
     response: log
-    match: {{kinds: [exec], all: [{{arguments: {{prefix: ["{MARK}-rule "]}}}}]}}
-    message: "{MARK}-message"
+    match: {{kinds: [exec], all: [{{arguments: {{glob: ["*{MARK}-rule*"]}}}}]}}
+    message: "{MARK}-message {{arguments}}"
 """
 TENANTS = ("team", "else")
 KEYS = {}
-SCOPES = "approval.read,approval.write,process.run,process.read,sandbox.read,sandbox.write,file.read,file.write,rule.read,rule.write,volume.write"
+SCOPES = "approval.read,approval.write,process.run,process.read,sandbox.read,sandbox.write,file.read,file.write,rule.read,rule.write,volume.write,anomaly.read,anomaly.write"
 
 
 def stockade(b, *args, who=None, **more):
@@ -86,6 +85,21 @@ def again(b, key):
     b.start()
 
 
+def listed(b, who, *what):
+    return [json.loads(line) for line in ok(stockade(b, "anomalies", "-o", "json", *what, who=who)).splitlines()]
+
+
+def silence_and_acknowledge(b, who, name):
+    """Something that its own rule found, by the tenant and by the host; the silences are about the next ones."""
+    ok(stockade(b, "exec", "-n", name, "--", "/bin/sh", "-c", f"/bin/echo '{MARK}-rule '; sleep 0.2", who=who))
+    found = until(lambda: [f for f in listed(b, who) if f["rule"] == "own"], f"a finding of {who}")[0]
+    number = f"{found['instance']}-{found['sequence']}"
+    check(f"{MARK}-rule" in str(found), found)
+    ok(stockade(b, "anomalies", "ack", number, "--reason", f"{MARK}-acknowledged", who=who))
+    ok(stockade(b, "anomalies", "ack", number, "--reason", f"{MARK}-by-the-host", "--tenant", who))
+    ok(stockade(b, "anomalies", "silence", "own", "--for", "1h", "--reason", f"{MARK}-silence", "--comm", f"{MARK}-comm", who=who))
+
+
 def say_all(b, who):
     """One of everything with content, through the API."""
     name = f"{who}-sandbox"
@@ -99,6 +113,7 @@ def say_all(b, who):
         f.write(RULES)
         f.flush()
         ok(stockade(b, "rules", "set", "--name", "own", f.name, who=who))
+    silence_and_acknowledge(b, who, name)
     ok(stockade(b, "key", "create", "--tenant", who, "--scopes", "process.read", "--label", f"{MARK}-label"))
     ok(stockade(b, "snapshot", "create", "--keep", name, f"{SHOWN}-{who}-kept", who=who))
     ok(stockade(b, "exec", name, "--", "true", who=who))
@@ -114,6 +129,8 @@ def read_all(b, who):
         found = {"answer": f"{failed.reason} {failed}"}
     found["approval"] = ok(stockade(b, "approvals", "show", "-o", "json", b.approval[who], who=who))
     found["rules"] = str(call(b, "/stockade.v1.RulesService/Get", {"name": "own"}, who))
+    found["silences"] = str(listed(b, who, "silences"))
+    found["acknowledged"] = str(listed(b, who, "acknowledged"))
     labels = json.loads(ok(stockade(b, "key", "ls", "--tenant", who, "-o", "json")))
     found["label"] = " ".join(k.get("label", "") for k in labels)
     return found
@@ -202,6 +219,7 @@ def a_forgotten_tenant_is_told_so_and_the_other_one_is_not_affected(b):
         check("KEY_FORGOTTEN" in found["answer"] and "data key that was forgotten" in found["answer"], found)
         check("CANCELLED" in found["approval"] and "its data key was forgotten" in found["approval"], found)
         check("its data key was forgotten" in found["rules"], found)
+        check(found["silences"] == "[]" and found["acknowledged"] == "[]", f"they went with the key: {found}")
         is_readable(b, "else")
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as f:
         f.write(RULES)

@@ -116,7 +116,7 @@ put_rules(const char *tenant, const char *name, const char *text, struct err *e)
     return state_write(state, STATE_RULE_FILE_PUT, row, NULL, NULL, e);
 }
 
-// One value of each column: of a call, an approval, a file of rules, and a key.
+// One value of each column: of a call, an approval, a file of rules, a key, a silence, and an acknowledged finding.
 static void
 put_all(const char *tenant, uint8_t number)
 {
@@ -137,19 +137,26 @@ put_all(const char *tenant, uint8_t number)
                              approval[] = {text, number_of, of, none, mark},
                              key[] = {text,  of,    STATE_OF_TEXT(MARK),
                                       empty, empty, STATE_OF_BYTES(hash, sizeof hash),
-                                      far,   far,   text};
+                                      far,   far,   text},
+                             silence[] = {text, number_of, mark, of},
+                             acknowledged[] = {
+                                 STATE_OF_TEXT("run"), number_of, number_of, far, of, mark};
     assert_int_equal(state_write(state, STATE_CALL_BEGIN, call, NULL, NULL, &e), 0);
     assert_int_equal(state_write(state, STATE_CALL_END, end, NULL, NULL, &e), 0);
     assert_int_equal(state_write(state, STATE_APPROVAL_PUT, approval, NULL, NULL, &e), 0);
     assert_int_equal(put_rules(tenant, name, MARK, &e), 0);
     assert_int_equal(state_write(state, STATE_KEY_ADD, key, NULL, NULL, &e), 0);
+    assert_int_equal(state_write(state, STATE_SILENCE_PUT, silence, NULL, NULL, &e), 0);
+    assert_int_equal(state_write(state, STATE_ACKNOWLEDGED_PUT, acknowledged, NULL, NULL, &e), 0);
 }
 
 static const struct {
     enum state_query query;
     unsigned value;
-} columns[] = {{STATE_CALLS, 7}, {STATE_APPROVALS, 2}, {STATE_RULE_FILES, 2}, {STATE_KEYS, 2}};
-enum { COLUMNS = sizeof columns / sizeof columns[0] };
+} columns[] = {{STATE_CALLS, 7}, {STATE_APPROVALS, 2}, {STATE_RULE_FILES, 2},
+               {STATE_KEYS, 2},  {STATE_SILENCES, 0},  {STATE_ACKNOWLEDGED, 1}};
+// Rows of the last two go with their data key.
+enum { COLUMNS = sizeof columns / sizeof columns[0], STAYING = COLUMNS - 2 };
 
 struct seen {
     unsigned value, marks, forgotten, others;
@@ -339,6 +346,14 @@ values_that_were_changed_cut_or_moved_are_refused(void **unused)
         {"UPDATE api_key SET sealed_label = (SELECT sealed_label FROM api_key WHERE id = 'a-3')"
          " WHERE id = 'a-1'",
          STATE_KEYS},
+        {"UPDATE silence SET message = (SELECT message FROM silence WHERE id = 'a-3')"
+         " WHERE id = 'a-1'",
+         STATE_SILENCES},
+        {"UPDATE silence SET tenant = 'b' WHERE id = 'a-1'", STATE_SILENCES},
+        {"UPDATE acknowledged SET instance = 'other' WHERE sequence = 1", STATE_ACKNOWLEDGED},
+        {"UPDATE acknowledged SET sequence = 9 WHERE sequence = 1", STATE_ACKNOWLEDGED},
+        {"UPDATE acknowledged SET by_host = 0 WHERE sequence = 1", STATE_ACKNOWLEDGED},
+        {"UPDATE acknowledged SET tenant = 'b' WHERE sequence = 1", STATE_ACKNOWLEDGED},
     };
     (void)unused;
     start(1);
@@ -347,7 +362,8 @@ values_that_were_changed_cut_or_moved_are_refused(void **unused)
     put_all("a", 3);
     stop();
     edit("CREATE TABLE r AS SELECT * FROM rule_file; CREATE TABLE p AS SELECT * FROM approval;"
-         "CREATE TABLE i AS SELECT * FROM idempotency; CREATE TABLE k AS SELECT * FROM api_key");
+         "CREATE TABLE i AS SELECT * FROM idempotency; CREATE TABLE k AS SELECT * FROM api_key;"
+         "CREATE TABLE s AS SELECT * FROM silence; CREATE TABLE c AS SELECT * FROM acknowledged");
     for (size_t i = 0; i < sizeof moves / sizeof moves[0]; i++) {
         struct seen one = {0};
         struct err e = {.code = ERR_OK};
@@ -361,7 +377,9 @@ values_that_were_changed_cut_or_moved_are_refused(void **unused)
         edit("DELETE FROM rule_file; INSERT INTO rule_file SELECT * FROM r; DELETE FROM approval;"
              "INSERT INTO approval SELECT * FROM p; DELETE FROM idempotency;"
              "INSERT INTO idempotency SELECT * FROM i; DELETE FROM api_key;"
-             "INSERT INTO api_key SELECT * FROM k");
+             "INSERT INTO api_key SELECT * FROM k; DELETE FROM silence;"
+             "INSERT INTO silence SELECT * FROM s; DELETE FROM acknowledged;"
+             "INSERT INTO acknowledged SELECT * FROM c");
     }
     expect(1, 3 * COLUMNS, 0);
 }
@@ -425,6 +443,68 @@ what_was_plain_is_sealed_at_the_next_start_and_leaves_no_trace(void **unused)
     expect(1, 199 * COLUMNS + 1, 0);
 }
 
+static void
+on_done(void *cookie, const struct err *e)
+{
+    struct err *out = cookie;
+    if (e != NULL)
+        *out = *e;
+    else
+        out->code = ERR_OK;
+}
+
+static void
+wait_for(const struct err *e)
+{
+    while (e->code == ERR_UNKNOWN)
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    assert_int_equal(e->code, ERR_OK);
+}
+
+static int
+look_at_owner(void *cookie, const struct state_value *v, struct err *e)
+{
+    char *owners = cookie;
+    (void)e;
+    assert_true(v[2].n < 16);
+    (void)strncat(owners, v[2].bytes, v[2].n);
+    (void)strcat(owners, " ");
+    return 0;
+}
+
+// They had no column for it.
+static void
+silences_of_an_earlier_schema_are_sealed_with_the_key_of_whom_they_are_about(void **unused)
+{
+    struct err e, done = {.code = ERR_UNKNOWN};
+    char owners[64] = "";
+    (void)unused;
+    start(0);
+    stop();
+    edit("DROP TRIGGER data_key_forgotten; DROP TABLE silence; DROP TABLE acknowledged;"
+         "CREATE TABLE silence (id TEXT PRIMARY KEY NOT NULL, created_ms INTEGER NOT NULL,"
+         " message BLOB NOT NULL) STRICT, WITHOUT ROWID;"
+         "CREATE TABLE acknowledged (instance TEXT NOT NULL, sequence INTEGER NOT NULL,"
+         " by_host INTEGER NOT NULL, made_ms INTEGER NOT NULL, tenant TEXT NOT NULL,"
+         " message BLOB NOT NULL, PRIMARY KEY (instance, sequence, by_host)) STRICT, WITHOUT ROWID;"
+         "INSERT INTO silence VALUES ('1', 1, CAST(x'1201613a16' || '" MARK "' AS BLOB)),"
+         " ('2', 2, CAST(x'12012a3a16' || '" MARK "' AS BLOB)), ('3', 3, x'12ff'), ('4', 4, x'');"
+         "INSERT INTO acknowledged VALUES ('run', 1, 1, 1, 'a', CAST('" MARK "' AS BLOB));"
+         "PRAGMA user_version = 8");
+    assert_true(marks_on_disk() >= 3);
+    start(1);
+    assert_int_equal(marks_on_disk(), 0);
+    assert_int_equal(vault_forget(vault, "a", on_done, &done, &e), 0);
+    wait_for(&done);
+    stop();
+    assert_int_equal(begin(1, &e), 0);
+    assert_int_equal(state_read(state, STATE_SILENCES, look_at_owner, owners, &e), 0);
+    assert_string_equal(owners, "uid:0 uid:0 uid:0 ");
+    assert_int_equal(state_read(state, STATE_ACKNOWLEDGED, look_at_owner, owners, &e), 0);
+    assert_string_equal(owners, "uid:0 uid:0 uid:0 ");
+    close_only();
+}
+
 // At a random time of it.
 static void
 a_kill_during_the_migration_leaves_one_state_or_the_other(void **unused)
@@ -469,24 +549,6 @@ a_kill_during_the_migration_leaves_one_state_or_the_other(void **unused)
 }
 
 static void
-on_done(void *cookie, const struct err *e)
-{
-    struct err *out = cookie;
-    if (e != NULL)
-        *out = *e;
-    else
-        out->code = ERR_OK;
-}
-
-static void
-wait_for(const struct err *e)
-{
-    while (e->code == ERR_UNKNOWN)
-        (void)uv_run(&loop, UV_RUN_ONCE);
-    assert_int_equal(e->code, ERR_OK);
-}
-
-static void
 a_forgotten_tenant_is_unreadable_and_no_other(void **unused)
 {
     struct err e, done = {.code = ERR_UNKNOWN};
@@ -503,7 +565,7 @@ a_forgotten_tenant_is_unreadable_and_no_other(void **unused)
     wait_for(&done);
     assert_int_equal(put_rules("a", "anew", MARK, &e), 0); // with a new key
     stop();
-    expect(1, COLUMNS + 2, COLUMNS);
+    expect(1, COLUMNS + 2, STAYING);
     // without a master key as well, when all were forgotten
     start(1);
     for (unsigned i = 0; i < 2; i++) {
@@ -512,7 +574,7 @@ a_forgotten_tenant_is_unreadable_and_no_other(void **unused)
         wait_for(&done);
     }
     stop();
-    expect(0, 0, 2 * COLUMNS + 2);
+    expect(0, 0, 2 * STAYING + 2);
 }
 
 static void
@@ -581,6 +643,7 @@ main(void)
         TEST(a_rotation_keeps_values_readable_and_admits_none_of_a_new_tenant_meanwhile),
         TEST(nothing_sealed_is_on_the_disk_in_clear),
         TEST(what_was_plain_is_sealed_at_the_next_start_and_leaves_no_trace),
+        TEST(silences_of_an_earlier_schema_are_sealed_with_the_key_of_whom_they_are_about),
         TEST(a_kill_during_the_migration_leaves_one_state_or_the_other),
     };
     return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
