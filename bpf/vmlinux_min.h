@@ -163,6 +163,7 @@ struct fs_struct {
 };
 
 struct mm_struct {
+    unsigned long task_size;
     unsigned long arg_start, arg_end, env_end;
     struct file *exe_file;
 };

@@ -85,7 +85,7 @@ static __always_inline void report_syscall(__u16 kind, struct pt_regs *regs, lon
     body->args[0] = argument(regs, 0);
     body->args[1] = argument(regs, 1);
     body->arch = 0;
-    body->zero = 0;
+    body->native = 0;
     submit_syscall(body);
 }
 
@@ -410,6 +410,16 @@ static __always_inline bool is_without_info(struct kernel_siginfo *info)
     return bpf_core_read(&code, sizeof(code), &info->si_code) != 0;
 }
 
+// The program is a file of the host, and has 32-bit addresses: its own calls are of another architecture than ours, and this is its first
+// one. A program with 64-bit addresses that makes one tries to get around the filter.
+static __noinline int is_native_program(void)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct watch_exe_key key = {};
+    return exe_key(task, 0, &key) && !exe_is_own(&key) &&
+           BPF_CORE_READ(task, mm, task_size) <= 1ULL << 32;
+}
+
 // A call for which the seccomp filter kills the process: a call of another architecture, such as int 0x80 and x32.
 static __noinline int report_killed(struct kernel_siginfo *info)
 {
@@ -422,8 +432,10 @@ static __noinline int report_killed(struct kernel_siginfo *info)
     struct watch_syscall *body = begin_syscall(&p, EVENT_DANGEROUS, call & (WATCH_SYSCALLS - 1));
     if (!body)
         return 0;
-    *body = (struct watch_syscall){
-        .number = call, .result = -ENOSYS, .arch = BPF_CORE_READ(info, _sifields._sigsys._arch)};
+    *body = (struct watch_syscall){.number = call,
+                                   .result = -ENOSYS,
+                                   .arch = BPF_CORE_READ(info, _sifields._sigsys._arch),
+                                   .native = (__u32)is_native_program()};
     submit_syscall(body);
     return 1;
 }

@@ -300,7 +300,7 @@ struct
     __s32 result;
     __u64 args[2];
     __u32 arch; // AUDIT_ARCH_* if the filter killed the process for it: int 0x80, x32; otherwise 0
-    __u32 zero;
+    __u32 native; // 1: of a program of the host that was built for it, as the loaders that ldd asks
 };
 
 struct watch_signal {

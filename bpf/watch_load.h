@@ -108,7 +108,9 @@ static __always_inline void load_string(struct load_scan *l, long n)
     } else if (word == WORD('L', 'D', '_', 'A', 'U', 'D', 'I', 'T')) {
         l->left += n > (long)sizeof "LD_AUDIT=" ? load_entries((__u64)n) + LOAD_AUDIT : 0;
     } else if (word == WORD('L', 'D', '_', 'L', 'I', 'B', 'R', 'A')) {
-        l->paths = n > (long)sizeof "LD_LIBRARY_PATH=";
+        // ldd sets LD_LIBRARY_VERSION, which names no library
+        if (load_word(l->s, 8) == WORD('R', 'Y', '_', 'P', 'A', 'T', 'H', '='))
+            l->paths = n > (long)sizeof "LD_LIBRARY_PATH=";
     } else if (word == WORD('-', '-', 'p', 'r', 'e', 'l', 'o', 'a')) {
         l->program = l->option = 1;
     } else if (word == WORD('-', '-', 'a', 'u', 'd', 'i', 't', 0)) {

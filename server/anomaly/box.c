@@ -256,7 +256,9 @@ box_event(struct box *b, const struct event *event, const void *body, enum box_e
         box_network(b, event, body);
     if (event->kind == EVENT_EXEC) {
         box_tool_executed(b, body);
+        box_known_executed(b, event, body);
         box_transfer(b, event, body);
+        box_looks(b, event, body);
     }
     if (ev != NULL)
         box_conditions(b, event, body, exe, ev);

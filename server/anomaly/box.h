@@ -26,7 +26,10 @@ enum {
     BOX_NAMES = 32,
     BOX_PORT_BITS = 1024,
     BOX_FINDINGS_BURST = 32, // findings of a job per minute, and the first of each rule
-    BOX_MADE_MAX = 32        // files created in one tick and moved in a later one
+    BOX_SEEN = 10,           // rules that have both
+    BOX_LOOKS = 6,           // kinds of commands of reconnaissance
+    BOX_KNOWN = 16,
+    BOX_MADE_MAX = 32 // files created in one tick and moved in a later one
 };
 
 // Counts in each tenth of a window, up to `at` (tenths since boot).
@@ -52,11 +55,12 @@ struct box_scope {
     uint64_t minute;                  // of the fields below
     uint32_t findings;                // raised in this minute
     uint32_t raised;                  // in this minute, bit by rule
-    uint64_t seen[ANOMALY_RULES];     // events seen by a rule that also has a counter
+    uint64_t seen[BOX_SEEN]; // events seen by a rule that also has a counter (box_seen_at())
     struct box_window window[ANOMALY_RULES];
-    struct box_window execs; // besides the window of fork-storm
-    uint32_t made;           // created files that may still be renamed to their final names
-    uint32_t tools;          // programs of the host that were executed, bit by number (tools.c)
+    struct box_window execs;     // besides the window of fork-storm
+    struct box_window rewritten; // besides the window of mass-encrypt
+    uint32_t made;               // created files that may still be renamed to their final names
+    uint32_t tools;              // programs of the host that were executed, bit by number (tools.c)
     struct activity before;
 };
 
@@ -104,8 +108,11 @@ struct box {
     uint32_t name_n;
     uint64_t port_bits[BOX_PORT_BITS / 64];
     uint64_t ports, ports_cleared_ns;
-    uint64_t tick_ns; // of whole.before; 0: none
-    double busy_ms;   // time for which it looked like mining
+    uint64_t tick_ns;              // of whole.before; 0: none
+    double busy_ms;                // time for which it looked like mining
+    uint64_t looked_ns[BOX_LOOKS]; // the last look of each kind (looks.c); 0: none
+    uint32_t known[BOX_KNOWN];     // processes that run ps (known.c)
+    uint32_t known_n;
     struct rates rates;
 };
 

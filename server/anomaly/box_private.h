@@ -2,6 +2,7 @@
 // Shared by the files of the tripwires: box.c, ticks.c, names.c, destinations.c, tools.c.
 #pragma once
 
+#include <assert.h>
 #include <stddef.h>
 
 #include "box.h"
@@ -46,19 +47,42 @@ box_job_number(const struct box *b)
     return b->job != NULL ? b->job->number : 0;
 }
 
+// Where the events of a rule are counted that also has a counter of the kernel.
+static inline uint64_t *
+box_seen_at(struct box_scope *of, enum anomaly_rule rule)
+{
+    static const enum anomaly_rule rules[BOX_SEEN] = {RULE_UNNAMED_EXEC,   RULE_NEW_EXECUTABLE,
+                                                      RULE_REMOTE_SHELL,   RULE_PRELOADED_LIBRARY,
+                                                      RULE_OPEN_LISTENER,  RULE_DANGEROUS_SYSCALL,
+                                                      RULE_SENSITIVE_PATH, RULE_SENSITIVE_LOOK,
+                                                      RULE_IO_URING,       RULE_OOM};
+    for (uint32_t i = 0; i < BOX_SEEN; i++)
+        if (rules[i] == rule)
+            return &of->seen[i];
+    assert(false); // a rule without a counter
+    return NULL;
+}
+
 // Counts an event that also has a counter.
 static inline void
 box_seen(struct box *b, enum anomaly_rule rule)
 {
-    b->whole.seen[rule]++;
+    (*box_seen_at(&b->whole, rule))++;
     if (b->job != NULL)
-        b->job->scope.seen[rule]++;
+        (*box_seen_at(&b->job->scope, rule))++;
 }
 
 // tools.c: a program of the host that manages keys was executed; and whether it may open this sensitive path in its own
 // folder.
 void box_tool_executed(struct box *b, const struct watch_exec *x);
 bool box_tool_opens(const struct box *b, const struct event *head, const struct watch_open *o);
+
+// known.c: a program was executed; and whether the process runs a program of the host that opens this sensitive path whatever it does.
+void box_known_executed(struct box *b, const struct event *head, const struct watch_exec *x);
+bool box_known_opens(const struct box *b, const struct event *head, const struct watch_open *o);
+
+// looks.c: a program was executed.
+void box_looks(struct box *b, const struct event *head, const struct watch_exec *x);
 
 // transfers.c: a program was executed.
 void box_transfer(struct box *b, const struct event *head, const struct watch_exec *x);

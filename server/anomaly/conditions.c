@@ -87,7 +87,10 @@ add_facts(const struct box *b, const struct event *head, const void *body, enum 
     if (head->kind == EVENT_EXEC)
         detect_set_number(ev, DETECT_UNPROFILED, exe == BOX_EXE_NEW);
     if (head->kind == EVENT_OPEN)
-        detect_set_number(ev, DETECT_OWN_TOOL, box_tool_opens(b, head, body));
+        detect_set_number(ev, DETECT_OWN_TOOL,
+                          box_tool_opens(b, head, body) || box_known_opens(b, head, body));
+    if (head->kind == EVENT_DANGEROUS)
+        detect_set_number(ev, DETECT_OWN_TOOL, ((const struct watch_syscall *)body)->native != 0);
     if (head->kind == EVENT_PROFILE)
         detect_set_number(ev, DETECT_PROFILE, ((const struct watch_score *)body)->profile);
 }

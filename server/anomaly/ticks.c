@@ -190,16 +190,17 @@ settle(struct box *b, struct box_scope *of, uint64_t now_ns)
         char text[FINDING_TEXT_MAX];
         enum anomaly_rule rule = rows[i].rule;
         // An event without a known job counts for the whole only, so no job can miss more events than the whole.
-        uint64_t in_all = since(figure(&b->whole.before, rows[i].figure), b->whole.seen[rule]);
-        uint64_t n = since(figure(&of->before, rows[i].figure), of->seen[rule]);
+        uint64_t in_all =
+            since(figure(&b->whole.before, rows[i].figure), *box_seen_at(&b->whole, rule));
+        uint64_t n = since(figure(&of->before, rows[i].figure), *box_seen_at(of, rule));
         n = n < in_all ? n : in_all;
         if (n == 0)
             continue;
         (void)snprintf(text, sizeof text, "%llu %s whose events were lost", (unsigned long long)n,
                        rows[i].text);
-        of->seen[rule] += n;
+        *box_seen_at(of, rule) += n;
         if (of != &b->whole)
-            b->whole.seen[rule] += n;
+            *box_seen_at(&b->whole, rule) += n;
         box_count(b, rule, now_ns, 15, n, text);
     }
 }
@@ -242,6 +243,7 @@ static const struct mass rewrites = {RULE_MASS_REWRITE,
                                      "existing files were rewritten or truncated"};
 static const struct mass relinks = {RULE_MASS_RELINK, "files were linked elsewhere and removed"};
 static const struct mass wipes = {RULE_MASS_WIPE, "files were rewritten and removed"};
+static const struct mass encryptions = {RULE_MASS_ENCRYPT, "files were rewritten and renamed"};
 static const struct mass upload = {RULE_LARGE_UPLOAD, "KiB were sent"};
 static const struct mass signals = {RULE_SIGNAL_STORM, "signals went to other processes"};
 
@@ -253,6 +255,24 @@ of_what_was_there(uint64_t *made, uint64_t n)
     uint64_t own = *made < n ? *made : n;
     *made -= own;
     return n - own;
+}
+
+// Who encrypts in place rewrites each file and renames it, at once or in two passes. Work that sorts or renames files does not rewrite
+// them, and work that rewrites keeps the names: the fewer of both in the window.
+static void
+count_encryption(struct box *b, uint64_t now_ns, int32_t renamed, int32_t rewritten)
+{
+    char text[FINDING_TEXT_MAX];
+    struct box_scope *of = b->job != NULL ? &b->job->scope : &b->whole;
+    const uint64_t window_ms = box_rule(b, RULE_MASS_ENCRYPT)->window_ms;
+    const int64_t r = box_window_add(&of->window[RULE_MASS_ENCRYPT], now_ns, window_ms, renamed);
+    const int64_t w = box_window_add(&of->rewritten, now_ns, window_ms, rewritten);
+    const int64_t both = r < w ? r : w;
+    const double job = b->job != NULL ? (double)both : 0;
+    const double whole = b->job == NULL ? (double)both : 0;
+    if ((renamed > 0 || rewritten > 0) && box_crossed(b, RULE_MASS_ENCRYPT, now_ns, job, whole))
+        box_raise(b, RULE_MASS_ENCRYPT, now_ns, (double)both,
+                  say_mass(b, &encryptions, both, text));
 }
 
 // The counters of one job (b->job), or of the sandbox.
@@ -274,6 +294,7 @@ count_masses(struct box *b, const struct activity *s, const struct activity *o, 
     count(b, &fork_rate, now_ns, cut(since(s->forks, o->forks)));
     const uint64_t rewritten = since(s->rewrites, o->rewrites);
     count(b, &rewrites, now_ns, cut(rewritten));
+    count_encryption(b, now_ns, cut(renamed), cut(rewritten));
     // Who wipes removes each file when it is overwritten: both in the same 100 ms. Work that replaces many files does one first.
     count(b, &wipes, now_ns, cut(rewritten < removed ? rewritten : removed));
     count(b, &relinks, now_ns, cut(links < removed ? links : removed));

@@ -163,6 +163,8 @@ NO_PRELOADS = {
     "one of the host's": "run(['/usr/bin/python3', '-c', 'import ctypes; ctypes.CDLL(\"./own.so\")'], LD_PRELOAD=lib)",
     "a path for what is loaded later": "run(['/usr/bin/python3', '-c', 'import ctypes; ctypes.CDLL(\"./own.so\")'], LD_LIBRARY_PATH='e')",
     "a program of its own with its library": "run(['./true'], LD_LIBRARY_PATH='d')",
+    "ldd": "print(run(['ldd', './true']))",
+    "a variable that begins alike": "run([loader, '/bin/true'], LD_LIBRARY_VERSION='d/libc.so.6 and more'); run([loader, './true'], LD_LIBRARY_VERSION='./true is one of its own')",
     "empty": "run(['./true'], LD_PRELOAD='', LD_LIBRARY_PATH='')",
     "a module": "import ctypes; ctypes.CDLL('./own.so')",
 }

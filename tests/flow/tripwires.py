@@ -91,6 +91,17 @@ def no_way_to_a_sensitive_file_is_silent(b, c):
     b.cli("rm", box)
 
 
+def programs_of_the_host_may_work_as_they_do(b, c):
+    """ps opens every environment and df examines every mount; ldd asks the 32-bit loader. What shows environments is found."""
+    box = create(b)
+    r = b.cli("exec", "-n", box, "--", "/bin/sh", "-c", "ps aux; ps -ef; ps -o pid,etime; df -h; cp /bin/true t; ldd t; sleep 0.3")
+    check(r.returncode == 0, r.stderr)
+    check(not found(b, box) - {"rate-shift"}, f"nothing is found: {findings(b, box)}")
+    r = b.cli("exec", "-n", box, "--", "/bin/sh", "-c", "ps aux e >&2; sleep 0.1")
+    until(lambda: "sensitive-path" in found(b, box), f"ps e: {r.stderr} {findings(b, box)}")
+    b.cli("rm", box)
+
+
 def a_look_at_a_sensitive_file_is_noted(b, c):
     box = create(b)
     python(b, box, "open('.env', 'w').close()\nos.path.exists('.env'); time.sleep(0.05)")
@@ -168,7 +179,7 @@ def no_kind_of_deed_is_silent(b, c):
 
 TESTS = [the_kernels_part_is_there, no_kind_of_deed_is_silent, harmless_calls_do_not_hide_a_dangerous_one,
          denials_of_one_address_do_not_hide_another, no_way_to_a_sensitive_file_is_silent,
-         a_look_at_a_sensitive_file_is_noted, an_exec_shows_its_arguments_and_a_finding_whose_it_is]
+         a_look_at_a_sensitive_file_is_noted, programs_of_the_host_may_work_as_they_do, an_exec_shows_its_arguments_and_a_finding_whose_it_is]
 
 
 if __name__ == "__main__":

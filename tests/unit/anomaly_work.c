@@ -71,6 +71,57 @@ files_that_are_rewritten_and_later_removed_are_not_a_mass_wipe(void **state)
 }
 
 static void
+files_that_are_renamed_or_rewritten_are_not_a_mass_encryption(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 30; i++) { // pictures get names, and their folders are sorted
+        sums.renames += 100;
+        tick();
+    }
+    assert_int_equal(raised[RULE_MASS_RENAME], 1);
+    for (int i = 0; i < 100; i++)
+        tick();
+    for (int i = 0; i < 30; i++) { // a formatter
+        sums.rewrites += 100;
+        tick();
+    }
+    assert_int_equal(raised[RULE_MASS_ENCRYPT], 0);
+}
+
+static void
+files_that_are_rewritten_and_renamed_are_a_mass_encryption(void **state)
+{
+    const uint64_t most = policy.rule[RULE_MASS_ENCRYPT].threshold;
+    sums.rewrites = most - 1; // in two passes
+    tick();
+    sums.renames = 2 * most;
+    tick();
+    assert_int_equal(raised[RULE_MASS_ENCRYPT], 0);
+    sums.rewrites++;
+    tick();
+    assert_int_equal(raised[RULE_MASS_ENCRYPT], 1);
+    assert_non_null(strstr(said, "files were rewritten and renamed"));
+    set_up_work(state);
+    for (uint64_t i = 0; i < most; i++) { // one after the other
+        sums.rewrites++;
+        sums.renames++;
+        if (i % 20 == 0)
+            tick();
+    }
+    tick();
+    assert_int_equal(raised[RULE_MASS_ENCRYPT], 1);
+    set_up_work(state);
+    for (uint64_t i = 0; i < 3 * most; i++) { // a new file takes the place of each
+        sums.opens_exclusive++;
+        sums.rewrites++;
+        sums.renames++;
+        if (i % 20 == 0)
+            tick();
+    }
+    assert_int_equal(raised[RULE_MASS_ENCRYPT], 0);
+}
+
+static void
 links_of_new_files_are_not_a_mass_relink(void **state)
 {
     (void)state;
@@ -168,6 +219,10 @@ main(void)
                                set_up_work),
         cmocka_unit_test_setup(created_files_excuse_only_few_renames, set_up_work),
         cmocka_unit_test_setup(files_that_are_rewritten_and_later_removed_are_not_a_mass_wipe,
+                               set_up_work),
+        cmocka_unit_test_setup(files_that_are_renamed_or_rewritten_are_not_a_mass_encryption,
+                               set_up_work),
+        cmocka_unit_test_setup(files_that_are_rewritten_and_renamed_are_a_mass_encryption,
                                set_up_work),
         cmocka_unit_test_setup(links_of_new_files_are_not_a_mass_relink, set_up_work),
         cmocka_unit_test_setup(tasks_that_execute_a_program_count_half, set_up_work),

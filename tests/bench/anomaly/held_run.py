@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`run --held-out`: work and attacks that no threshold was set with, the usual rules, a table for each rule, and the time to the alert.
+`run --held-again`: the same with the second set of work, which no rule was changed for.
 `run --learnt`: the same attacks in templates that have learnt one kind of work."""
 
 import calendar
@@ -7,6 +8,7 @@ import json
 import threading
 import time
 
+import held_again
 import held_out
 import workloads
 
@@ -93,17 +95,21 @@ def alarmed(rows):
     return len({n for _, n, raised in rows if raised})
 
 
-def held(options):
+def chosen(kinds, only):
+    return {n: job for n, job in kinds.items() if not only or n in only}
+
+
+def held(options, kinds):
     import broker as flow
     with flow.Broker(config="limits_default: {timeout: 300s}\npool: 1\n") as b:
         follower = Follower(b)
-        work = play(b, follower, held_out.WORK, "work", options.runs)
-        new = play(b, follower, held_out.ATTACKS, "attack", max(1, options.runs // 4))
-        old = play(b, follower, workloads.ATTACKS, "attack", 1)
+        work = play(b, follower, chosen(kinds, options.only), "work", options.runs)
+        new = play(b, follower, chosen(held_out.ATTACKS, options.only), "attack", max(1, options.runs // 4))
+        old = play(b, follower, chosen(workloads.ATTACKS, options.only), "attack", 1)
         follower.close()
     table(work + new + old)
     false = sum(bool(raised) for _, _, raised in work)
-    print(f"{false} of {len(work)} runs of work, of {len(held_out.WORK)} kinds, raised an alarm; {alarmed(new)} of {len(held_out.ATTACKS)} held-out attacks did, "
+    print(f"{false} of {len(work)} runs of work, of {len(kinds)} kinds, raised an alarm; {alarmed(new)} of {len(held_out.ATTACKS)} held-out attacks did, "
           f"and {alarmed(old)} of {len(workloads.ATTACKS)} known ones")
     print(f"time to the alert: p50 {quantile(follower.waits, 0.5):.1f} ms, p99 {quantile(follower.waits, 0.99):.1f} ms, {len(follower.waits)} alerts")
     return 0

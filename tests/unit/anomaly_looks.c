@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Commands that explore the sandbox; and programs of the host whose ordinary way of working looks like an attack.
+#include "tests/harness/anomaly_box.h"
+
+#include <fcntl.h>
+
+enum { PS = 77 };
+
+// An exec of a program with words that are joined by '|'.
+static void
+run_as(uint32_t pid, uint32_t owner, const char *path, const char *words)
+{
+    static uint64_t inode;
+    struct watch_exec x = {.exe = {.inode = ++inode, .owner = owner},
+                           .path_n = (uint32_t)strlen(path)};
+    struct event e = {
+        .time_ns = now_ns, .kind = EVENT_EXEC, .size = sizeof x, .pid = pid, .comm = "job"};
+    memcpy(x.path, path, strlen(path));
+    x.args_n = (uint32_t)strlen(words) + 1;
+    memcpy(x.argv, words, strlen(words) < WATCH_ARGV ? strlen(words) : WATCH_ARGV);
+    for (uint32_t i = 0; i < WATCH_ARGV; i++)
+        x.argv[i] = x.argv[i] == '|' ? '\0' : x.argv[i];
+    give(&e, &x, BOX_EXE_KNOWN);
+    now_ns += 10 * MS;
+}
+
+static void
+run(const char *path, const char *words)
+{
+    run_as(5, 0, path, words);
+}
+
+static void
+ordinary_commands_are_no_reconnaissance(void **state)
+{
+    static const char *const work[][2] = {
+        {"/bin/uname", "uname|-a"},
+        {"/bin/cat", "cat|/etc/os-release|/proc/cpuinfo"},
+        {"/usr/bin/ps", "ps|aux"},
+        {"/usr/bin/ip", "ip|addr"},
+        {"/bin/cat", "cat|/proc/12/status"},
+        {"/usr/bin/find", "find|.|-name|x"},
+        {"/usr/bin/sudo", "sudo|-n|true"},
+        {"/usr/bin/getent", "getent|hosts|localhost"},
+        {"/bin/sh", "sh|-c|cat /etc/passwd /proc/1/cgroup; sudo -l; find -perm"},
+        {"/bin/sh", "sh|-c|/etc/passwd /proc/1/cgroup"},
+        {"", ""},
+        {"/", "|||"},
+        {"/tmp/", "x|/"}};
+    (void)state;
+    for (int round = 0; round < 3; round++)
+        for (size_t i = 0; i < sizeof work / sizeof work[0]; i++)
+            run(work[i][0], work[i][1]);
+    assert_int_equal(raised[RULE_RECONNAISSANCE], 0);
+}
+
+static void
+five_kinds_within_the_window_are_a_reconnaissance(void **state)
+{
+    (void)state;
+    run("/bin/cat", "cat|/etc/passwd|/etc/group");
+    run("/bin/hostname", "hostname");
+    run("/usr/bin/ps", "ps|aux");
+    for (int i = 0; i < 50; i++)
+        run("/bin/cat", "cat|/proc/net/tcp");
+    assert_int_equal(raised[RULE_RECONNAISSANCE], 0);
+    run("/bin/ls", "ls|-l|/var/run/docker.sock");
+    assert_int_equal(raised[RULE_RECONNAISSANCE], 1);
+    assert_string_equal(
+        said, "within 60 s, commands explored host, accounts, processes, network, container");
+    run("/usr/bin/find", "find|/|-perm|/6000");
+    assert_int_equal(raised[RULE_RECONNAISSANCE], 1); // once in the window
+}
+
+static void
+kinds_that_are_apart_are_no_reconnaissance(void **state)
+{
+    static const char *const kinds[][2] = {{"/bin/uname", "uname"},
+                                           {"/bin/cat", "cat|/etc/passwd"},
+                                           {"/bin/ps", "ps"},
+                                           {"/sbin/ip", "ip|r"},
+                                           {"/usr/bin/sudo", "sudo|-l"},
+                                           {"/bin/cat", "cat|/proc/1/cgroup"}};
+    (void)state;
+    for (size_t i = 0; i < 60; i++) {
+        run(kinds[i % 6][0], kinds[i % 6][1]);
+        now_ns += 16 * S;
+    }
+    assert_int_equal(raised[RULE_RECONNAISSANCE], 0);
+}
+
+static void
+kinds_of_two_jobs_are_a_reconnaissance_of_the_sandbox(void **state)
+{
+    struct box_job jobs[2] = {{.number = 1}, {.number = 2}};
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        box_job_begin(&box, &jobs[i]);
+    enter(&jobs[0]);
+    run("/bin/uname", "uname");
+    run("/bin/cat", "cat|/etc/passwd");
+    run("/bin/ps", "ps");
+    enter(&jobs[1]);
+    run("/sbin/ip", "ip|r");
+    assert_int_equal(raised[RULE_RECONNAISSANCE], 0);
+    run("/bin/cat", "cat|/proc/1/cgroup");
+    assert_int_equal(raised[RULE_RECONNAISSANCE], 1);
+    for (int i = 0; i < 2; i++)
+        box_job_end(&jobs[i]);
+    enter(NULL);
+}
+
+// The process opens a path; the findings of it.
+static unsigned
+opens(uint32_t pid, const char *path, uint32_t op)
+{
+    struct watch_open o = {.op = op, .resolved_n = (uint32_t)strlen(path)};
+    struct event e = {
+        .time_ns = now_ns, .kind = EVENT_OPEN, .size = sizeof o, .pid = pid, .comm = "ps"};
+    const unsigned before = raised[RULE_SENSITIVE_PATH];
+    memcpy(o.resolved, path, strlen(path));
+    memcpy(o.path, path, strlen(path));
+    o.path_n = o.resolved_n;
+    give(&e, &o, BOX_EXE_KNOWN);
+    now_ns += 61 * S;
+    return raised[RULE_SENSITIVE_PATH] - before;
+}
+
+static void
+ps_may_open_an_environment_and_nothing_else(void **state)
+{
+    static const char *const work[] = {"ps",
+                                       "ps|aux",
+                                       "ps|-ef",
+                                       "ps|-e",
+                                       "ps|axo|pid,etime",
+                                       "ps|-o|pid,etime,comm",
+                                       "ps|-C|node",
+                                       "ps|--sort=etime|ax",
+                                       "ps|-u|me|-p|1"};
+    static const char *const attacks[] = {"ps|e",
+                                          "ps|auxe",
+                                          "ps|auxeww",
+                                          "ps|-ef|e",
+                                          "ps|-C|x|e",
+                                          "ps|-oo|e",
+                                          "ps|-opid|e",
+                                          "ps|-o|environ",
+                                          "ps|-oenviron",
+                                          "ps|axo|pid,environ",
+                                          "ps|--format=environ",
+                                          "ps|--format|environ"};
+    (void)state;
+    assert_int_equal(opens(PS, "/proc/1/environ", WATCH_FILE_OPEN), 1);
+    for (size_t i = 0; i < sizeof work / sizeof work[0]; i++) {
+        run_as(PS, UINT32_MAX, "/usr/bin/ps", work[i]);
+        assert_int_equal(opens(PS, "/proc/1/environ", WATCH_FILE_OPEN), 0);
+    }
+    static const char *const others[] = {
+        "/proc/1/mem",       "/proc/1/task/1/environ", "/etc/shadow",     "/proc//environ",
+        "/proc/1/environ/x", "/x/proc/1/environ",      "/proc/1x/environ"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        assert_int_equal(opens(PS, others[i], WATCH_FILE_OPEN), 1);
+    assert_int_equal(opens(PS, "/proc/1/environ", WATCH_FILE_RENAME), 1);
+    assert_int_equal(opens(PS + 1, "/proc/1/environ", WATCH_FILE_OPEN), 1);
+    for (size_t i = 0; i < sizeof attacks / sizeof attacks[0]; i++) {
+        run_as(PS, UINT32_MAX, "/usr/bin/ps", attacks[i]);
+        assert_int_equal(opens(PS, "/proc/1/environ", WATCH_FILE_OPEN), 1);
+    }
+}
+
+static void
+only_the_hosts_ps_is_excused_and_until_its_next_exec(void **state)
+{
+    char many[WATCH_ARGV + 8];
+    (void)state;
+    run_as(PS, 1000, "/usr/bin/ps", "ps|aux");
+    assert_int_equal(opens(PS, "/proc/1/environ", WATCH_FILE_OPEN), 1);
+    run_as(PS, 0, "/tmp/usr/bin/ps", "ps|aux");
+    assert_int_equal(opens(PS, "/proc/1/environ", WATCH_FILE_OPEN), 1);
+    run_as(PS, 0, "/bin/ps", "ps|aux");
+    assert_int_equal(opens(PS, "/proc/1/environ", WATCH_FILE_OPEN), 0);
+    run_as(PS, 0, "/bin/cat", "ps|aux");
+    assert_int_equal(opens(PS, "/proc/1/environ", WATCH_FILE_OPEN), 1);
+    memset(many, 'a', sizeof many);
+    memcpy(many, "ps|", 3);
+    many[sizeof many - 1] = '\0'; // the last words are not known
+    run_as(PS, 0, "/bin/ps", many);
+    assert_int_equal(opens(PS, "/proc/1/environ", WATCH_FILE_OPEN), 1);
+}
+
+static void
+a_call_of_another_abi_by_a_program_of_that_abi_is_none(void **state)
+{
+    struct watch_syscall call = {.number = 45, .result = -38, .arch = 0x40000003, .native = 1};
+    (void)state;
+    event(EVENT_DANGEROUS, &call, sizeof call);
+    assert_int_equal(raised[RULE_DANGEROUS_SYSCALL], 0);
+    call.native = 0;
+    event(EVENT_DANGEROUS, &call, sizeof call);
+    assert_int_equal(raised[RULE_DANGEROUS_SYSCALL], 1);
+}
+
+static void
+a_look_at_what_the_broker_covers_is_none(void **state)
+{
+    struct watch_open o = {.op = WATCH_FILE_LOOK,
+                           .path_n = 14,
+                           .path = "/proc/kallsyms",
+                           .resolved_n = 14,
+                           .resolved = "/proc/kallsyms"};
+    (void)state;
+    event(EVENT_OPEN, &o, sizeof o);
+    assert_int_equal(raised[RULE_SENSITIVE_LOOK], 0);
+    o.op = WATCH_FILE_OPEN;
+    event(EVENT_OPEN, &o, sizeof o);
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 1);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(five_kinds_within_the_window_are_a_reconnaissance, set_up),
+        cmocka_unit_test_setup(kinds_of_two_jobs_are_a_reconnaissance_of_the_sandbox, set_up),
+        cmocka_unit_test_setup(ordinary_commands_are_no_reconnaissance, set_up),
+        cmocka_unit_test_setup(kinds_that_are_apart_are_no_reconnaissance, set_up),
+        cmocka_unit_test_setup(only_the_hosts_ps_is_excused_and_until_its_next_exec, set_up),
+        cmocka_unit_test_setup(ps_may_open_an_environment_and_nothing_else, set_up),
+        cmocka_unit_test_setup(a_call_of_another_abi_by_a_program_of_that_abi_is_none, set_up),
+        cmocka_unit_test_setup(a_look_at_what_the_broker_covers_is_none, set_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, tear_down);
+}
