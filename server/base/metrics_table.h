@@ -17,6 +17,7 @@
     LABEL(FETCH, "result", 2)         /* enum metric_fetch */                                      \
     LABEL(LEVEL, "level", 4)          /* enum log_level */                                         \
     LABEL(STATE, "state", 9)          /* enum sandbox_state */                                     \
+    LABEL(JOB_STATE, "state", 3)      /* enum job_state */                                         \
     LABEL(OUTCOME, "outcome", 8)      /* enum outcome */                                           \
     LABEL(LIMIT, "limit", 16)         /* enum limit */                                             \
     LABEL(STATUS, "status", 8)        /* enum code_status */                                       \
@@ -251,7 +252,8 @@
     GAUGE(VOLUMES_BYTES, BYTES, NONE, "stockade_volumes_quota_bytes",                              \
           "Bytes that all volumes together may hold.")                                             \
     GAUGE(VOLUMES_OPEN, NUMBER, NONE, "stockade_volumes_open", "Volumes whose disk is mounted.")   \
-    GAUGE(JOBS, NUMBER, TEMPLATE, "stockade_jobs", "Running jobs, by template.")                   \
+    PAIR(JOBS, NUMBER, JOB_STATE, TEMPLATE, "stockade_jobs",                                       \
+         "Jobs that have not ended, by state and template; DRAINING ones have output left.")       \
     COUNTER(JOBS_STARTED, NUMBER, NONE, NONE, "stockade_jobs_started_total",                       \
             "Jobs that were requested from a guest.")                                              \
     COUNTER(JOBS_ENDED, NUMBER, OUTCOME, TEMPLATE, "stockade_jobs_ended_total",                    \

@@ -32,11 +32,20 @@ static const unsigned moves[JOB_STATES_N] = {
 };
 
 static void
+count_state(const struct job *j, int by)
+{
+    metrics_move_by(METRIC_JOBS, j->state, j->sandbox->spec.template->number, by);
+}
+
+static void
 move(struct job *j, enum job_state to)
 {
     assert((moves[j->state] >> to & 1) != 0);
     observers_assert_idle(job_observers(j));
+    count_state(j, -1);
     j->state = to;
+    if (to != JOB_DONE)
+        count_state(j, 1);
 }
 
 static uv_loop_t *
@@ -263,7 +272,7 @@ enroll(struct job *j)
     s->jobs_n++;
     j->all->running++;
     metrics_add(METRIC_JOBS_STARTED, 1);
-    metrics_move(METRIC_JOBS, s->spec.template->number, 1);
+    count_state(j, 1);
 }
 
 // Its program runs.
@@ -344,7 +353,6 @@ count(const struct job *j)
     const uint32_t template = j->sandbox->spec.template->number;
     const uint32_t tenant = sandbox_tenant_metric(j->sandbox);
     const uint64_t cpu_ns = f[BILL_CPU_USER_NS].value + f[BILL_CPU_SYSTEM_NS].value;
-    metrics_move(METRIC_JOBS, template, -1);
     metrics_add_by(METRIC_JOBS_ENDED, r->outcome, template, 1);
     metrics_add_by(METRIC_TENANT_JOBS, tenant, r->outcome, 1);
     metrics_add_by(METRIC_TENANT_CPU, tenant, 0, cpu_ns);

@@ -21,6 +21,15 @@ name_values(void)
         [OUTCOME_FAILED] = "FAILED",       [OUTCOME_NOT_EXECUTED] = "NOT_EXECUTED",
         [OUTCOME_CANCELLED] = "CANCELLED",
     };
+    static const char *const states[JOB_DONE] = {
+        [JOB_STARTING] = "STARTING",
+        [JOB_RUNNING] = "RUNNING",
+        [JOB_DRAINING] = "DRAINING",
+    };
+    _Static_assert((int)JOB_DONE == (int)METRIC_VALUES_JOB_STATE,
+                   "a value for each state of a job that has not ended");
+    for (uint32_t i = 0; i < JOB_DONE; i++)
+        metrics_name_value(METRIC_BY_JOB_STATE, i, states[i]);
     _Static_assert(sizeof outcomes / sizeof outcomes[0] == METRIC_VALUES_OUTCOME,
                    "a value for each outcome");
     _Static_assert((int)LIMITS_N <= (int)METRIC_VALUES_LIMIT, "a value for each limit");

@@ -86,7 +86,7 @@ def every_metric_says_what_it_is(b, c):
 NAMED = {
     "queue length": ("pool_queue_length", GAUGE, ""), "queue age": ("pool_oldest_wait_seconds", GAUGE, ""), "wait for a sandbox": ("pool_wait_seconds", HISTOGRAM, ""),
     "pool hits": ("pool_hits_total", COUNTER, ""), "pool misses": ("pool_misses_total", COUNTER, ""), "set-up time": ("sandbox_birth_duration_seconds", HISTOGRAM, ""),
-    "sandboxes by state": ("sandboxes", GAUGE, "state template"), "jobs": ("jobs", GAUGE, "template"), "outcomes by reason": ("jobs_ended_total", COUNTER, "outcome template"),
+    "sandboxes by state": ("sandboxes", GAUGE, "state template"), "jobs by state": ("jobs", GAUGE, "state template"), "outcomes by reason": ("jobs_ended_total", COUNTER, "outcome template"),
     "limits hit": ("job_limits_hit_total", COUNTER, "limit"), "out of memory": ("job_oom_kills_total", COUNTER, ""), "throttled time": ("job_throttled_seconds_total", COUNTER, ""),
     "denials by kind": ("denials_total", COUNTER, "operation"), "bytes through the relay": ("relay_bytes_total", COUNTER, "direction"),
     "connections through the relay": ("relay_connections_total", COUNTER, "result"), "DNS answers": ("dns_answers_total", COUNTER, "result"),
@@ -237,6 +237,8 @@ def how_jobs_end_and_what_they_hit_is_counted(b, c):
     check(moved(c, missing, ("jobs_ended_total", "NOT_EXECUTED")) == [1], "a program that is not there")
     job = c.start(box, "sleep 60")
     check(Numbers(c)["jobs"] == 1 and Numbers(c)["rpc_open_streams"] == 1, "one runs")
+    until(lambda: Numbers(c)["jobs", "RUNNING", "default"] == 1, "and is RUNNING")
+    check([Numbers(c)["jobs", state] for state in ("STARTING", "DRAINING")] == [0, 0], "and nothing else")
     n = moved(c, lambda: (c.unary("/stockade.v1.SandboxService/Delete", {"id": box}), c.finish(job)),
               ("jobs_ended_total", "CANCELLED"), ("spawner_requests_total", "destroy"), "jobs")
     check(n == [1, 1, -1], str(n))
