@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commands that explore the sandbox. Each of them is ordinary, and work uses two or three kinds: which system is it, what runs? Who looks
-// for a way out asks about everything: the host, its accounts, processes, network and privileges, and what it is that confines him.
+// Commands that explore the sandbox. Each of them is ordinary, and work uses two or three kinds. An attacker who looks for a way out
+// asks about the host, its accounts, processes, network and privileges, and the container.
 // Only commands are seen: a program that reads the same files itself makes no exec.
 #include <stdio.h>
 #include <string.h>
@@ -137,7 +137,7 @@ box_looks(struct box *b, const struct event *head, const struct watch_exec *x)
     if (bits == 0)
         return;
     const uint64_t window_ms = box_rule(b, RULE_RECONNAISSANCE)->window_ms;
-    // Of the sandbox: whoever explores it may use a job for each command.
+    // Counted for the sandbox: an attacker may start a job for each command.
     const uint32_t all = note(b, bits, head->time_ns, window_ms * 1000000);
     const double n = __builtin_popcount(all);
     if (box_crossed(b, RULE_RECONNAISSANCE, head->time_ns, 0, n))

@@ -257,7 +257,7 @@ of_what_was_there(uint64_t *made, uint64_t n)
     return n - own;
 }
 
-// Who encrypts in place rewrites each file and renames it, at once or in two passes. Work that sorts or renames files does not rewrite
+// A program that encrypts in place rewrites each file and renames it, at once or in two passes. Work that sorts or renames files does not rewrite
 // them, and work that rewrites keeps the names: the fewer of both in the window.
 static void
 count_encryption(struct box *b, uint64_t now_ns, int32_t renamed, int32_t rewritten)
