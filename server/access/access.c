@@ -59,6 +59,8 @@ access_new(struct state *state, const struct access_settings *settings, struct a
     a->settings = settings;
     a->start = clocks();
     list_init(&a->keys);
+    failures_init(&a->failures);
+    failures_init(&a->handshakes);
     a->counts = policy_counts_new();
     a->issuers = issuers_new(&settings->issuers);
     for (uint32_t i = 0; i <= POLICY_DENY; i++)

@@ -3,6 +3,7 @@
 // then are limited together.
 #include "failures.h"
 
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,12 +14,19 @@
 #define NS_PER_MINUTE (UINT64_C(60000) * NS_PER_MS)
 enum { ONE = 1000, LOG_LINES_MAX = 20 };
 
-static size_t
-row_of(const char *peer)
+void
+failures_init(struct failures *f)
 {
-    uint32_t hash = UINT32_C(0x811c9dc5);
-    for (; *peer != '\0'; peer++)
-        hash = (hash ^ (uint8_t)*peer) * UINT32_C(0x01000193); // FNV-1a
+    *f = (struct failures){0};
+    crypto_shorthash_keygen(f->key);
+}
+
+// A peer may have many addresses, and could choose those that share the row of another one.
+static size_t
+row_of(const struct failures *f, const char *peer)
+{
+    uint64_t hash;
+    (void)crypto_shorthash((uint8_t *)&hash, (const uint8_t *)peer, strlen(peer), f->key);
     return hash % FAILURES_PEERS_MAX;
 }
 
@@ -38,7 +46,7 @@ failures_full(const struct failures *f, const char *peer, uint32_t per_minute, u
               uint64_t *wait_ms)
 {
     const uint64_t most = (uint64_t)per_minute * ONE;
-    const uint64_t now = level(f, row_of(peer), per_minute, now_ns);
+    const uint64_t now = level(f, row_of(f, peer), per_minute, now_ns);
     if (now + ONE <= most)
         return false;
     *wait_ms = (now + ONE - most) * 60 / per_minute + 1;
@@ -92,7 +100,7 @@ failures_leave_out(struct failures *f)
 void
 failures_count(struct failures *f, const char *peer, uint32_t per_minute, uint64_t now_ns)
 {
-    const size_t row = row_of(peer);
+    const size_t row = row_of(f, peer);
     f->row[row].level = level(f, row, per_minute, now_ns) + ONE;
     f->row[row].at_ns = now_ns;
     (void)snprintf(f->row[row].peer, sizeof f->row[row].peer, "%s", peer);

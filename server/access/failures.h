@@ -26,7 +26,10 @@ struct failures {
     uint64_t events_from_ns; // and events
     uint32_t published;
     uint64_t left_out; // since the last event
+    uint8_t key[16];   // of SipHash: which peers share a row
 };
+
+void failures_init(struct failures *f);
 
 // Whether the peer has none left at this time, and in how many milliseconds it will have one.
 bool failures_full(const struct failures *f, const char *peer, uint32_t per_minute, uint64_t now_ns,
