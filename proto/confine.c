@@ -75,6 +75,19 @@ static const int refused[] = {
     SCMP_SYS(syslog),
 };
 
+// libc then asks no name service daemon, but /etc/hosts and the DNS. libcurl makes pairs of streams for its threads; one of a pair of
+// datagrams could be sent anywhere.
+static int
+refuse_local(scmp_filter_ctx ctx)
+{
+    int rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
+                              SCMP_A0(SCMP_CMP_EQ, AF_UNIX, 0));
+    if (rc == 0)
+        rc = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socketpair), 1,
+                              SCMP_A1(SCMP_CMP_MASKED_EQ, 0xf, SOCK_DGRAM));
+    return rc;
+}
+
 static int
 add_rules(scmp_filter_ctx ctx)
 {
@@ -107,7 +120,7 @@ add_rules(scmp_filter_ctx ctx)
 }
 
 int
-confine_filter(struct err *e)
+confine_filter(bool local, struct err *e)
 {
     int r = drop_capabilities(e);
     if (r < 0)
@@ -116,6 +129,8 @@ confine_filter(struct err *e)
     if (ctx == NULL)
         return err_sys(e, ENOMEM, "make the filter");
     int rc = add_rules(ctx);
+    if (rc == 0 && !local)
+        rc = refuse_local(ctx);
     if (rc == 0)
         rc = seccomp_load(ctx);
     seccomp_release(ctx);

@@ -3,7 +3,9 @@
 // calls that it never makes.
 #pragma once
 
+#include <stdbool.h>
+
 #include "proto/err.h"
 
-// When everything is open.
-int confine_filter(struct err *e);
+// When everything is open. local: it may make unix sockets later; name resolution needs none.
+int confine_filter(bool local, struct err *e);

@@ -103,6 +103,10 @@ static int
 listen_all(struct broker *b, struct err *e)
 {
     b->config->rpc.reader_uid = (uint32_t)b->root.who.reader_uid;
+    b->config->rpc.helper_uid = (uint32_t)b->root.who.relay_uid;
+    b->config->rpc.ids_first = b->config->id_base;
+    b->config->rpc.ids_after =
+        b->config->id_base + (b->config->id_slots + 1) * SPAWN_IDS_PER_SANDBOX;
     b->s.rpc = rpc_new(&b->loop, b->s.dispatch, &b->config->rpc, &b->tenants);
     if (b->s.rpc == NULL)
         return err_sys(e, ENOMEM, "listen");

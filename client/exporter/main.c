@@ -249,7 +249,7 @@ start(struct exporter *x, bool once, struct err *e)
         r = open_http(x, e);
     if (r == 0 && !once)
         r = dashboard_open(&x->dashboard, &x->loop, &x->config->dashboard, x->config->broker, e);
-    return r == 0 ? confine_filter(e) : r;
+    return r == 0 ? confine_filter(true, e) : r;
 }
 
 int

@@ -12,7 +12,7 @@
     LABEL(NONE, "", 1)                                                                             \
     LABEL(METHOD, "method", 128)      /* 0: of no method that exists; dispatch.c */                \
     LABEL(CODE, "code", 17)           /* enum err_code */                                          \
-    LABEL(REFUSAL, "reason", 4)       /* conn.c */                                                 \
+    LABEL(REFUSAL, "reason", 5)       /* conn.c */                                                 \
     LABEL(TLS, "reason", 4)           /* transport_tls.c */                                        \
     LABEL(FETCH, "result", 2)         /* enum metric_fetch */                                      \
     LABEL(LEVEL, "level", 4)          /* enum log_level */                                         \

@@ -201,7 +201,7 @@ main(void)
     if (r == 0)
         r = set_up(&f);
     if (r == 0)
-        r = confine_filter(&f.why);
+        r = confine_filter(false, &f.why);
     if (r == 0)
         r = perform(&f);
     f.part.err = f.why;

@@ -73,11 +73,10 @@ conn_next(const struct conn *c)
 // Logs a line about a peer that is not a client. Such a peer may send garbage fast, so the number of lines per interval
 // is limited; the next line reports how many were omitted.
 static void
-log_peer(struct conn *c, const char *event, const char *text)
+log_peer_as(struct rpc *r, const char *tenant, int32_t pid, const char *event, const char *text)
 {
-    struct rpc *r = c->rpc;
     uint64_t now = uv_hrtime();
-    const struct log_about about = {.tenant = c->principal.tenant};
+    const struct log_about about = {.tenant = tenant};
     if (now - r->log_from_ns >= LOG_PAUSE_MS * NS_PER_MS) {
         if (r->unlogged > 0)
             log_event(LOG_WARNING, "peers", "%u more lines like these", (unsigned)r->unlogged);
@@ -90,8 +89,13 @@ log_peer(struct conn *c, const char *event, const char *text)
         return;
     }
     r->logged++;
-    log_event_about(LOG_WARNING, event, &about, "%s (pid %d): %s", c->principal.tenant,
-                    (int)c->principal.pid, text);
+    log_event_about(LOG_WARNING, event, &about, "%s (pid %d): %s", tenant, (int)pid, text);
+}
+
+static void
+log_peer(struct conn *c, const char *event, const char *text)
+{
+    log_peer_as(c->rpc, c->principal.tenant, c->principal.pid, event, text);
 }
 
 // ---- start
@@ -152,7 +156,14 @@ has_room(const struct rpc *r, const struct tenant *t, const struct principal *wh
     return r->stats.connections < most - kept;
 }
 
-enum refusal { REFUSED_BY_NONE, REFUSED_FULL, REFUSED_TENANT_FULL, REFUSED_SHUTDOWN, REFUSALS_N };
+enum refusal {
+    REFUSED_BY_NONE,
+    REFUSED_FULL,
+    REFUSED_TENANT_FULL,
+    REFUSED_SHUTDOWN,
+    REFUSED_HELPER,
+    REFUSALS_N
+};
 _Static_assert((int)REFUSALS_N == (int)METRIC_VALUES_REFUSAL, "a value for each reason");
 
 void
@@ -161,6 +172,7 @@ conn_name_refusals(void)
     metrics_name_value(METRIC_BY_REFUSAL, REFUSED_FULL, "full");
     metrics_name_value(METRIC_BY_REFUSAL, REFUSED_TENANT_FULL, "tenant-full");
     metrics_name_value(METRIC_BY_REFUSAL, REFUSED_SHUTDOWN, "shutdown");
+    metrics_name_value(METRIC_BY_REFUSAL, REFUSED_HELPER, "helper");
 }
 
 // Charges one more connection to the tenant, or returns why it may not have one.
@@ -187,11 +199,37 @@ conn_new(void)
     return NULL;
 }
 
+// By what the kernel says of the peer.
+static bool
+is_helper(const struct rpc *r, const struct transport_peer *peer)
+{
+    const struct rpc_limits *l = &r->limits;
+    if (!peer->local || peer->uid == 0 || peer->uid == r->own_uid)
+        return false;
+    return peer->uid == l->helper_uid || (peer->uid >= l->ids_first && peer->uid < l->ids_after);
+}
+
+static void
+refuse_helper(struct rpc *r, const struct transport_ops *ops, struct transport_stream *s,
+              const struct transport_peer *peer)
+{
+    char who[PRINCIPAL_TENANT];
+    (void)snprintf(who, sizeof who, "uid:%u", (unsigned)peer->uid);
+    log_peer_as(r, who, peer->pid, "helper-refused",
+                "an account of the broker's helpers or of jobs has called the broker");
+    metrics_add_by(METRIC_REFUSED, REFUSED_HELPER, 0, 1);
+    ops->close(s);
+}
+
 void
 conn_accept(struct rpc *r, const struct transport_ops *ops, struct transport_stream *s,
             const struct transport_peer *peer)
 {
     struct principal who;
+    if (is_helper(r, peer)) {
+        refuse_helper(r, ops, s, peer);
+        return;
+    }
     principal_of_peer(peer, r->own_uid, r->map, &who);
     if (peer->local && peer->uid != 0 && peer->uid == r->limits.reader_uid)
         principal_make_reader(&who);

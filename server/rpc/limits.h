@@ -24,7 +24,10 @@ struct rpc_limits {
     bool tcp_any_address;           // tcp may listen on any address
     bool websocket;                 // ws:// addresses are accepted
     uint32_t reader_uid;            // see principal_make_reader(); 0: no account
-    bool tls;                       // a certificate for tls+tcp:// addresses is set
+    // Accounts of the broker's own helpers and of jobs, which have no business with it; one of them that calls was taken over.
+    uint32_t helper_uid;           // 0: none
+    uint32_t ids_first, ids_after; // its ranges
+    bool tls;                      // a certificate for tls+tcp:// addresses is set
 };
 
 // What is open now. What happened so far is counted in base/metrics_table.h.

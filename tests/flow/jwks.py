@@ -24,12 +24,13 @@ from inject import Taken
 from jose import Signer, key_set
 from runner import Skipped, check, run_cases, time_passes, until
 from slowness import scaled
+from sp import REQ_HELLO
 
 PORT = 20000 + os.getpid() % 10000
 ADDRESS = f"tcp://127.0.0.1:{PORT}"
 FILES = Certificates("jwks")
 # x86-64
-SYS = {"openat": 257, "kill": 62, "socket": 41, "setuid": 105, "unshare": 272, "mount": 165, "setns": 308, "memfd_create": 319, "mmap": 9,
+SYS = {"openat": 257, "kill": 62, "socket": 41, "socketpair": 53, "setuid": 105, "unshare": 272, "mount": 165, "setns": 308, "memfd_create": 319, "mmap": 9,
        "perf_event_open": 298, "io_uring_setup": 425, "keyctl": 250, "userfaultfd": 323, "prlimit64": 302, "process_vm_readv": 310}
 
 
@@ -280,6 +281,9 @@ def one_that_was_taken_over_reaches_nothing(b, issuers):
         for family, kind, why in ((socket.AF_PACKET, socket.SOCK_DGRAM, errno.EAFNOSUPPORT), (socket.AF_VSOCK, socket.SOCK_STREAM, errno.EAFNOSUPPORT),
                                   (socket.AF_INET, socket.SOCK_RAW, errno.EPERM), (socket.AF_INET6, socket.SOCK_RAW, errno.EPERM)):
             denied(f"socket {family} {kind}", taken.call(SYS["socket"], family, kind, 0), why)
+        denied("a unix socket", taken.call(SYS["socket"], socket.AF_UNIX, socket.SOCK_STREAM, 0), errno.EAFNOSUPPORT)
+        denied("a pair of datagrams", taken.call(SYS["socketpair"], socket.AF_UNIX, socket.SOCK_DGRAM, 0, taken.text("")), errno.EPERM)
+        check(taken.call(SYS["socketpair"], socket.AF_UNIX, socket.SOCK_STREAM, 0, taken.text("")) == 0, "libcurl needs a pair of streams")
         for name in ("setuid", "unshare", "mount", "setns", "memfd_create", "perf_event_open", "io_uring_setup", "keyctl", "userfaultfd"):
             denied(name, taken.call(SYS[name], 0, 0, 0, 0, 0), errno.EPERM)
         denied("code that can be written", taken.call(SYS["mmap"], 0, 4096, 7, 0x22, -1, 0), errno.EPERM)
@@ -292,6 +296,42 @@ def one_that_was_taken_over_reaches_nothing(b, issuers):
     good.answer = good.keys
     good.key = Signer("ES256", "good-8", good.key.issuer)
     until(lambda: accepted(good.key), "the next one fetches", 60)
+
+
+def the_broker_refuses_the_accounts_of_its_helpers_and_of_jobs(b, _):
+    """Also where anybody may connect; the id after the ranges is anybody's."""
+    base, after = 0x70000000, 0x70000000 + 2049 * 65536
+    os.chmod(b.address.removeprefix("ipc://"), 0o666)
+
+    def greeted(uid):
+        """How many bytes the broker greets this account with."""
+        os.seteuid(uid)
+        try:
+            with socket.socket(socket.AF_UNIX) as s:
+                s.settimeout(scaled(30))
+                s.connect(b.address.removeprefix("ipc://"))
+                os.seteuid(0)
+                with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+                    s.sendall(REQ_HELLO)
+                    return len(s.recv(8))
+                return 0
+        finally:
+            os.seteuid(0)
+
+    def refused_n():
+        rows = [s for row in b.json("metrics", "stockade_rpc_connections_refused_total")[1] for s in row["samples"]]
+        return sum(s["value"] for s in rows if s["labels"]["reason"] == "helper")
+
+    before = refused_n()
+    helpers = [base + 1, base + 2, base + 65535, base + 65536, after - 1]
+    for uid in helpers:
+        got = greeted(uid)
+        check(got == 0, f"{uid}: {got}")
+    check(refused_n() == before + len(helpers), refused_n())
+    for uid in (54321, after):
+        got = greeted(uid)
+        check(got == 8, f"{uid}: {got}")
+    check("helper-refused" in b.log() and f"uid:{base + 2} (pid" in b.log(), b.log()[-2000:])
 
 
 def one_that_hangs_is_killed_and_keeps_nobody_else_out(b, issuers):
@@ -326,6 +366,7 @@ CASES = [
     a_new_key_is_fetched_when_it_is_used_and_once_a_minute_at_most,
     what_is_no_key_set_changes_nothing_and_is_told,
     the_fetcher_has_no_rights, one_that_was_taken_over_reaches_nothing,
+    the_broker_refuses_the_accounts_of_its_helpers_and_of_jobs,
     one_that_hangs_is_killed_and_keeps_nobody_else_out,
     keys_of_a_server_that_is_down_are_used_and_then_refused,
     urls_that_nobody_should_trust_are_refused,
