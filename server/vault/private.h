@@ -5,14 +5,16 @@
 #include "server/state/state.h"
 #include "vault.h"
 
-enum { VAULT_DATA = 32 };
+enum { VAULT_DATA = 32, VAULT_BUCKETS = 4096 }; // a power of two
 
 struct data_key {
     struct vault_entry entry; // must be first
+    struct vault *vault;      // of one that is being added
     uint8_t wrapped[VAULT_WRAPPED];
-    bool stored;         // it is on the disk
-    bool forgetting;     // nothing new is sealed with it
-    struct list waiters; // struct waiter
+    bool stored;                                  // it is on the disk
+    bool forgetting;                              // nothing new is sealed with it
+    struct data_key *next_of_id, *next_of_tenant; // of its buckets
+    struct list waiters;                          // struct waiter
 };
 
 struct vault {
@@ -21,8 +23,16 @@ struct vault {
     bool proved;      // the database knows which master key it is
     struct list keys; // struct data_key
     bool rotating;
+    // Tenants choose their names: which of them share a bucket depends on a secret. Those by tenant hold keys that were not forgotten.
+    uint8_t bucket_key[16];
+    struct data_key *of_id[VAULT_BUCKETS], *of_tenant[VAULT_BUCKETS];
 };
 
+// table.c: takes a key into the list and the buckets, out of them, or (it was forgotten) out of those by tenant.
+void table_begin(struct vault *v);
+void table_add(struct vault *v, struct data_key *k);
+void table_remove(struct vault *v, struct data_key *k);
+void table_forget(struct vault *v, struct data_key *k);
 struct data_key *vault_find(const struct vault *v, const uint8_t id[SEALED_KEY_ID]);
 // The one that new objects get; NULL: none.
 struct data_key *vault_of(const struct vault *v, const char *tenant);

@@ -196,6 +196,7 @@ on_forgotten(void *cookie, uint64_t rows, const struct err *e)
         k->forgetting = false;
     if (e == NULL && k != NULL) {
         k->entry.forgotten_ms = f->now_ms;
+        table_forget(f->v, k);
         sodium_memzero(k->wrapped, sizeof k->wrapped);
     }
     f->done(f->cookie, e);

@@ -18,30 +18,6 @@ struct waiter {
     void *cookie;
 };
 
-struct data_key *
-vault_find(const struct vault *v, const uint8_t id[SEALED_KEY_ID])
-{
-    for (const struct list *it = v->keys.next; it != &v->keys; it = it->next) {
-        struct data_key *k =
-            (struct data_key *)list_entry((struct list *)(uintptr_t)it, struct vault_entry, node);
-        if (memcmp(k->entry.id, id, SEALED_KEY_ID) == 0)
-            return k;
-    }
-    return NULL;
-}
-
-struct data_key *
-vault_of(const struct vault *v, const char *tenant)
-{
-    for (const struct list *it = v->keys.next; it != &v->keys; it = it->next) {
-        struct data_key *k =
-            (struct data_key *)list_entry((struct list *)(uintptr_t)it, struct vault_entry, node);
-        if (k->entry.forgotten_ms == 0 && strcmp(k->entry.tenant, tenant) == 0)
-            return k;
-    }
-    return NULL;
-}
-
 bool
 vault_is_on(const struct vault *v)
 {
@@ -130,13 +106,6 @@ vault_is_current(const struct vault *v, const char *tenant, const uint8_t id[SEA
 // ---- one that is new
 
 static void
-key_free(struct data_key *k)
-{
-    list_remove(&k->entry.node);
-    free(k);
-}
-
-static void
 on_added(void *cookie, uint64_t rows, const struct err *e)
 {
     struct data_key *k = cookie;
@@ -149,8 +118,10 @@ on_added(void *cookie, uint64_t rows, const struct err *e)
         free(w);
     }
     list_init(&k->waiters);
-    if (e != NULL)
-        key_free(k);
+    if (e == NULL)
+        return;
+    table_remove(k->vault, k);
+    free(k);
 }
 
 static struct data_key *
@@ -167,7 +138,8 @@ key_new(struct vault *v, const char *tenant)
     crypto_kdf_keygen(data);
     wrap_key(v->master, &k->entry, data, k->wrapped);
     sodium_memzero(data, sizeof data);
-    list_append(&v->keys, &k->entry.node);
+    k->vault = v;
+    table_add(v, k);
     return k;
 }
 
@@ -187,7 +159,8 @@ make(struct vault *v, const char *tenant, struct err *e)
         STATE_OF_BYTES(k->wrapped, sizeof k->wrapped), STATE_OF_NUMBER(k->entry.created_ms)};
     if (state_write(v->state, STATE_DATA_KEY_ADD, row, on_added, k, e) == 0)
         return k;
-    key_free(k);
+    table_remove(v, k);
+    free(k);
     return NULL;
 }
 
@@ -271,7 +244,7 @@ take_key(void *cookie, const struct state_value *value, struct err *e)
         memcpy(k->wrapped, value[2].bytes, VAULT_WRAPPED);
     k->entry.created_ms = value[3].number;
     k->entry.forgotten_ms = value[4].number;
-    list_append(&v->keys, &k->entry.node);
+    table_add(v, k);
     if (k->entry.forgotten_ms != 0)
         return 0;
     if (v->master == NULL)
@@ -308,7 +281,7 @@ vault_open(struct state *state, uint8_t *master, struct vault **out, struct err 
     }
     v->state = state;
     v->master = master;
-    list_init(&v->keys);
+    table_begin(v);
     if (master != NULL)
         (void)sodium_mprotect_readonly(master);
     int r = state_read(state, STATE_ENCRYPTION, take_proof, v, e);
@@ -332,9 +305,7 @@ vault_free(struct vault *v)
 {
     if (v == NULL)
         return;
-    while (!list_empty(&v->keys))
-        // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): key_free() has removed the one before from the list
-        key_free((struct data_key *)list_entry(v->keys.next, struct vault_entry, node));
+    list_each(it, &v->keys) free((struct data_key *)list_entry(it, struct vault_entry, node));
     sodium_free(v->master);
     free(v);
 }

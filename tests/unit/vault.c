@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -22,7 +23,7 @@
 #include "server/vault/vault.h"
 #include "tests/harness/wait.h"
 
-enum { KILLS = 12 };
+enum { KILLS = 12, TENANTS = 10000, LOOKS = 10000 };
 #define MARK "Xyzzy-Plugh-0123456789"
 
 static char folder[64];
@@ -505,6 +506,80 @@ silences_of_an_earlier_schema_are_sealed_with_the_key_of_whom_they_are_about(voi
     close_only();
 }
 
+static uint64_t
+cpu_ns(void)
+{
+    struct timespec t;
+    assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t), 0);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+// Looks for the data keys of the first tenants, as often.
+static uint64_t
+look_for_keys(unsigned tenants)
+{
+    uint8_t id[SEALED_KEY_ID], first[SEALED_KEY_ID];
+    const uint64_t began = cpu_ns();
+    for (unsigned i = 0; i < LOOKS; i++) {
+        char name[VAULT_TENANT];
+        struct err e;
+        (void)snprintf(name, sizeof name, "tenant-%u", i % tenants);
+        assert_int_equal(vault_need(vault, name, id, NULL, NULL, &e), 1);
+        assert_true(vault_is_current(vault, name, id) && vault_has(vault, id));
+        if (i == 0)
+            memcpy(first, id, sizeof id);
+        assert_int_equal(memcmp(first, id, sizeof id) == 0, i % tenants == 0);
+    }
+    return cpu_ns() - began;
+}
+
+static void
+on_key(void *cookie, const struct err *e)
+{
+    assert_null(e);
+    ++*(unsigned *)cookie;
+}
+
+static void
+a_tenant_does_not_pay_for_ten_thousand_others(void **unused)
+{
+    struct err e, done = {.code = ERR_UNKNOWN};
+    uint8_t id[SEALED_KEY_ID], anew[SEALED_KEY_ID];
+    unsigned n = 0;
+    uint64_t few_ns = UINT64_MAX, many_ns = UINT64_MAX;
+    (void)unused;
+    start(1);
+    for (unsigned i = 0; i < TENANTS; i++) {
+        char name[VAULT_TENANT];
+        (void)snprintf(name, sizeof name, "tenant-%u", i);
+        assert_int_equal(vault_need(vault, name, id, on_key, &n, &e), 0);
+    }
+    while (n < TENANTS)
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    stop();
+    start(1); // in the order of the database
+    for (unsigned i = 0; i < 3; i++) {
+        const uint64_t few = look_for_keys(10), many = look_for_keys(TENANTS);
+        few_ns = few < few_ns ? few : few_ns;
+        many_ns = many < many_ns ? many : many_ns;
+    }
+    print_message("one of 10 tenants: %u ns, one of %d: %u ns\n", (unsigned)(few_ns / LOOKS),
+                  TENANTS, (unsigned)(many_ns / LOOKS));
+    assert_true(many_ns < 20 * few_ns); // a list takes 1000 times as long
+    assert_int_equal(vault_need(vault, "tenant-5000", id, on_key, &n, &e), 1);
+    assert_int_equal(vault_forget(vault, "tenant-5000", on_done, &done, &e), 0);
+    wait_for(&done);
+    assert_true(vault_forget(vault, "tenant-5000", on_done, &done, &e) < 0);
+    assert_int_equal(e.code, ERR_NOT_FOUND);
+    assert_int_equal(vault_need(vault, "tenant-5000", anew, on_key, &n, &e), 0);
+    assert_true(memcmp(id, anew, sizeof id) != 0 && !vault_has(vault, id) &&
+                vault_has(vault, anew));
+    while (n < TENANTS + 1)
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    (void)look_for_keys(TENANTS);
+    stop();
+}
+
 // At a random time of it.
 static void
 a_kill_during_the_migration_leaves_one_state_or_the_other(void **unused)
@@ -644,6 +719,7 @@ main(void)
         TEST(nothing_sealed_is_on_the_disk_in_clear),
         TEST(what_was_plain_is_sealed_at_the_next_start_and_leaves_no_trace),
         TEST(silences_of_an_earlier_schema_are_sealed_with_the_key_of_whom_they_are_about),
+        TEST(a_tenant_does_not_pay_for_ten_thousand_others),
         TEST(a_kill_during_the_migration_leaves_one_state_or_the_other),
     };
     return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
