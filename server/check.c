@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/utsname.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -93,6 +94,30 @@ folders_are_fine(const struct config *c, const struct identity *who)
     struct err e;
     bool fine = privilege_check_state_dir(c, who, &e) == 0 || failed("folders", &e);
     return (privilege_check_sockets(c, who, &e) == 0 || failed("sockets", &e)) && fine;
+}
+
+// Certificates and keys, with the rights of the broker's account. (Capabilities to read everything go with the user id.)
+static bool
+certificates_are_fine(const struct config *c, const struct identity *who)
+{
+    struct err e;
+    if (c->tls.certificate[0] == '\0')
+        return true;
+    const bool root = geteuid() == 0;
+    (void)setfsuid(root ? who->uid : geteuid());
+    (void)setfsgid(root ? who->gid : getegid());
+    int rc = tls_check(&c->tls, &e);
+    if (rc < 0 && root && who->socket_gid != who->gid) { // the broker has this group as well
+        struct err other;
+        (void)setfsgid(who->socket_gid);
+        rc = tls_check(&c->tls, &other);
+    }
+    (void)setfsuid(geteuid());
+    (void)setfsgid(getegid());
+    if (rc < 0)
+        return failed("tls", &e);
+    (void)printf("ok       tls: %s\n", c->tls.certificate);
+    return true;
 }
 
 // Without some of them the broker starts, and lacks what they are for.
@@ -186,9 +211,10 @@ check_config(const char *file, struct config *c)
     struct identity who;
     config_look(c);
     bool fine = kernel_is_fine(c);
-    if (users_are_fine(c, &who))
+    if (users_are_fine(c, &who)) {
         fine &= folders_are_fine(c, &who);
-    else
+        fine &= certificates_are_fine(c, &who);
+    } else
         fine = false;
     fine &= programs_are_fine(c);
     fine &= policies_are_fine(c);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/stat.h>
 
 #include <openssl/err.h>
@@ -92,9 +93,13 @@ check_readable(const char *key, const char *path, struct err *e)
     if (fd >= 0)
         return 0;
     int sys = errno;
+    char hint[128];
     int rc = err_set(e, ERR_FAILED_PRECONDITION, "%s: %s: %s", key, path, strerrordesc_np(sys));
-    err_detail(e, "TLS_FILE", key,
-               sys == EACCES ? "the broker reads it with its own account: chgrp it" : NULL);
+    e->sys = sys;
+    (void)snprintf(hint, sizeof hint,
+                   "the broker reads it with its own account: chgrp %u it, and chmod 0640",
+                   (unsigned)setfsgid((gid_t)-1)); // what it is; of --check-config, not that of the process
+    err_detail(e, "TLS_FILE", key, sys == EACCES ? hint : NULL);
     return rc;
 }
 

@@ -87,7 +87,21 @@ def a_broker_and_its_callers_use_them():
     broker = subprocess.run([binary("stockaded"), "--check-config"], capture_output=True, text=True, check=False).stdout
     uid = int(broker.split("the broker is uid ")[1].split(",")[0].split()[0])
     os.chmod(MADE, 0o755)
-    os.chown(f"{MADE}/server.key", uid, -1)
+    key, config = f"{MADE}/server.key", f"{FOLDER}/stockaded.yaml"
+    with open(config, "w", encoding="utf-8") as f:
+        f.write(CONFIG)
+
+    def found():
+        return subprocess.run([binary("stockaded"), "--check-config", "--config", config], capture_output=True, text=True, check=False).stdout
+    os.chown(key, 0, 0)
+    text = found()
+    check(f"problem  tls: tls.key: {key}: Permission denied\n" in text, text)
+    for step in text.split("with its own account: ")[1].split("\n")[0].split(", and "):  # what the hint says
+        subprocess.run([w if w != "it" else key for w in step.split()] + ([key] if "it" not in step.split() else []), check=True)
+    text = found()
+    check(f"ok       tls: {MADE}/server.pem\n" in text, text)
+    os.chown(key, uid, 0)
+    os.chmod(key, 0o600)
     with Broker("--listen", f"tls+tcp://127.0.0.1:{PORT}", config=CONFIG) as b:
         r = call("run", "echo", "over TLS", STOCKADE_CERTIFICATE_FILE=f"{MADE}/ci.pem", STOCKADE_KEY_FILE=f"{MADE}/ci.key")
         check(r.stdout == "over TLS\n", r.stderr)
