@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,6 +15,8 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+
+#include "proto/auto.h"
 
 enum { PIN_BYTES = 32, PIN_TEXT = 44 }; // SHA-256, and its base64
 
@@ -95,10 +98,14 @@ why(void)
     return text != NULL ? text : "OpenSSL gives no reason";
 }
 
+// Of a file that cannot be opened, OpenSSL says "system lib".
 static int
 bad_file(const char *field, const char *path, struct err *e)
 {
-    int rc = err_set(e, ERR_FAILED_PRECONDITION, "%s: %s: %s", field, path, why());
+    const char *text = why();
+    int auto_close fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    int rc = err_set(e, ERR_FAILED_PRECONDITION, "%s: %s: %s", field, path,
+                     fd < 0 ? strerrordesc_np(errno) : text);
     err_detail(e, "TLS_FILE", field, NULL);
     return rc;
 }

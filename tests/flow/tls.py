@@ -205,6 +205,9 @@ def a_listed_certificate_is_its_tenant(b):
 def the_broker_must_prove_who_it_is(b):
     r = command("info", STOCKADE_CA_FILE=f"{FOLDER}/others.pem")
     check(r.returncode == 77 and b"the broker's certificate is refused" in r.stderr, r.stderr)
+    for name, key in (("STOCKADE_CA_FILE", "ca_file"), ("STOCKADE_KEY_FILE", "key_file"), ("STOCKADE_CERTIFICATE_FILE", "certificate_file")):
+        r = command("info", **{name: f"{FOLDER}/absent.pem"})
+        check(r.returncode != 0 and f"{key}: {FOLDER}/absent.pem: No such file or directory".encode() in r.stderr, r.stderr)
     r = command("info", STOCKADE_SERVER_NAME="elsewhere.example")
     check(r.returncode == 77 and b"hostname mismatch" in r.stderr, r.stderr)
     public = FILES.openssl("x509", "-in", "server.pem", "-pubkey", "-noout")
