@@ -303,8 +303,13 @@ copy_step(struct build *b, size_t i)
     const bool below = copy->to[0] != '/' && workdir[0] != '\0';
     local_path(b, copy->from, local);
     (void)snprintf(to, sizeof to, "%s%s%s", below ? workdir : "", below ? "/" : "", copy->to);
+    struct stockade_error e = {0};
+    char why[sizeof e.text + 16];
+    cli_hold_error(&e);
     int code = copy_into(b->s, b->c, b->sandbox, local, to);
-    return code == EXIT_OK || interrupted != 0 ? code : fail_step(b, i, "copy failed");
+    cli_hold_error(NULL);
+    (void)snprintf(why, sizeof why, "copy failed%s%s", e.text[0] != '\0' ? ": " : "", e.text);
+    return code == EXIT_OK || interrupted != 0 ? code : fail_step(b, i, why);
 }
 
 // ---- what was kept

@@ -87,6 +87,8 @@ run_command(const struct command *c, struct options *o, int argc, char **argv)
         help_command(stdout, c);
         return EXIT_OK;
     }
+    if (o->approval_wait_ms > APPROVAL_WAIT_MAX_MS)
+        return cli_usage(c, "--wait-approval is at most 10m", "");
     if (o->args_n < c->args_min || (c->args_max >= 0 && o->args_n > c->args_max))
         return wrong_count(c, o);
     return c->run(c, o);

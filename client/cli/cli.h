@@ -25,7 +25,7 @@ enum {
     EXIT_PIPE = EXIT_SIGNAL + SIGPIPE, // the reader has closed the output
 };
 
-enum { CLI_TOKEN_BYTES_MAX = 8 * 1024 };
+enum { CLI_TOKEN_BYTES_MAX = 8 * 1024, APPROVAL_WAIT_MAX_MS = 600000 };
 
 // Reads the first line of the file of --token-file. NULL, or why there is no token in it.
 const char *cli_read_token(const char *path, char out[CLI_TOKEN_BYTES_MAX]);
@@ -38,6 +38,9 @@ void cli_connection(const struct command *c, const struct stockade_error *lost);
 
 // With -o json failures and wrong command lines also go to stdout, as {"error": {...}}.
 void cli_errors_as_json(bool on);
+
+// Until it is called with NULL, a failure is kept in *e instead of going to stdout: more will be known about it.
+void cli_hold_error(struct stockade_error *e);
 
 // Reports a failure on stderr: a sentence, the rule or limit, the hint. Returns its exit code.
 int cli_fail(const struct command *c, const char *what, const struct stockade_error *e);

@@ -11,7 +11,6 @@
 
 enum {
     LINE_MAX_BYTES = 1200,
-    APPROVAL_WAIT_MAX_MS = 600000,
     FOLLOW_KEEPALIVE_MS = 6000, // the broker accepts a PING every 5 s
 };
 
@@ -72,6 +71,8 @@ row_of_field(const char *field)
         {"network.queries_per_minute", "dns-queries", NULL},
         {"name", "name", NULL},
         {"ttl_ms", "ttl", NULL},
+        {"scopes", "scopes", NULL},
+        {"bytes", "size", NULL},
         {"metadata", "label", NULL},
         {"command.workdir", "workdir", NULL},
         {"command.env", "env", NULL},
@@ -105,6 +106,8 @@ exit_code_of_error(const struct stockade_error *e, bool passes_exit_code)
 {
     if (is_refusal(e))
         return EXIT_REFUSED;
+    if (strcmp(e->reason, "APPROVAL_PENDING") == 0)
+        return EXIT_WAITING;
     switch (e->code) {
     case STOCKADE_PERMISSION_DENIED:
     case STOCKADE_UNAUTHENTICATED:
@@ -232,7 +235,19 @@ put_fact(const char *name, const char *value, const char *known)
         (void)fprintf(stderr, "  %s: %s\n", name, text);
 }
 
+// Names an option only to a command that has it. Of the network another command has it, which the hint names.
+static const char *
+option_for(const struct command *c, const char *field)
+{
+    const char *option = option_of_field(field);
+    if (option == NULL || strncmp(field, "network", 7) == 0 ||
+        options_long(c->options, option, strlen(option)) != NULL)
+        return option;
+    return NULL;
+}
+
 static bool errors_as_json;
+static struct stockade_error *held;
 
 void
 cli_errors_as_json(bool on)
@@ -240,17 +255,25 @@ cli_errors_as_json(bool on)
     errors_as_json = on;
 }
 
+void
+cli_hold_error(struct stockade_error *e)
+{
+    held = e;
+}
+
 int
 cli_fail(const struct command *c, const char *what, const struct stockade_error *e)
 {
-    if (errors_as_json)
+    if (held != NULL)
+        *held = *e;
+    else if (errors_as_json)
         (void)json_put_error(e);
     char text[LINE_MAX_BYTES], subject[LINE_MAX_BYTES], hint[LINE_MAX_BYTES],
         line[LINE_MAX_BYTES + 64];
     text_clean(e->text, text, sizeof text);
     text_clean(e->subject, subject, sizeof subject);
     text_clean(e->hint, hint, sizeof hint);
-    const char *option = option_of_field(subject);
+    const char *option = option_for(c, subject);
     bool named = put_option(text, subject, option, line, sizeof line);
     (void)fprintf(stderr, "stockade %s: %s%s%s\n", c->name, what, what[0] != '\0' ? ": " : "",
                   line);
@@ -352,8 +375,7 @@ cli_open(const struct command *c, const struct options *o, int *code)
     if (o->token_file != NULL)
         so.token = token;
     so.approval = o->approval;
-    so.approval_wait_ms = o->approval_wait_ms < APPROVAL_WAIT_MAX_MS ? (uint32_t)o->approval_wait_ms
-                                                                     : APPROVAL_WAIT_MAX_MS;
+    so.approval_wait_ms = (uint32_t)o->approval_wait_ms;
     if (o->follow)
         so.keepalive_ms = FOLLOW_KEEPALIVE_MS;
     if (stockade_open(&s, &so, &e) < 0)

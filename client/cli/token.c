@@ -326,6 +326,8 @@ check(const struct command *c, const struct options *o, const struct action *a)
     const bool narrows = a->run == mint || a->run == exchange || a->run == attenuate;
     if (token_has_caveats(o) && !narrows)
         return cli_usage(c, "caveats need the action mint, exchange or attenuate", "");
+    if (o->uses != 0 && o->ttl_ms == 0 && a->run == mint)
+        return cli_usage(c, "--uses needs an expiry", "add --ttl TIME");
     if (o->seal && a->run != attenuate)
         return cli_usage(c, "--seal needs the action attenuate", "");
     return EXIT_OK;

@@ -110,7 +110,7 @@ say_conflicts(const struct transaction *t, struct err *e)
     (void)err_set(e, ERR_ABORTED, "sandbox %s has changed since its begin, too: %s%s", t->sandbox,
                   text, n > TEXT_PATHS ? ", and others" : "");
     err_detail(e, "TRANSACTION_CONFLICT", "conflicts",
-               "look at both with 'stockade snapshot diff', then discard it and begin again");
+               "'stockade transaction diff' shows its changes; discard it, and begin again");
 }
 
 static void again(struct commit *c);

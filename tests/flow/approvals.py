@@ -98,6 +98,11 @@ def only_operators_make_approvers(b):
     refused(approvals(b, "deny", id_, who="other"), "approval.answer")
 
 
+def a_wait_beyond_the_longest_is_a_wrong_command_line(b):
+    r = stockade(b, "ls", "--wait-approval", "601s")
+    check(r.returncode == 2 and "--wait-approval is at most 10m" in r.stderr, f"{r.returncode} {r.stderr}")
+
+
 def a_requester_cannot_answer_its_own(b):
     id_ = ask(b, "true", who="approver")
     refused(approvals(b, "approve", id_, who="approver"), "is the requester")
@@ -227,6 +232,7 @@ def run(b, *args, who="agent"):
 def pending_of(r):
     """The id in the refusal of a call."""
     refused(r, "is pending")
+    check(r.returncode == 75, f"it may succeed later: {r.returncode}")
     return re.search("approval ([0-9a-f]{32}) is pending", r.stderr).group(1)
 
 
@@ -443,7 +449,7 @@ def main():
             KEYS[who] = allowed(stockade(b, "key", "create", "--tenant", tenant, "--scopes", scopes)).strip()
         return run_cases([
             only_operators_make_approvers,
-            a_requester_cannot_answer_its_own,
+            a_wait_beyond_the_longest_is_a_wrong_command_line, a_requester_cannot_answer_its_own,
             another_tenant_sees_no_approval_and_gets_the_same_answer_as_for_none,
             what_is_no_call_is_refused,
             an_approver_sees_the_whole_request_and_no_control_characters,

@@ -153,6 +153,9 @@ def a_failing_step_shows_its_output_and_line_and_keeps_the_template(b):
     check(r.returncode == 1 and b"told\nwhy\nstockade template: " in r.stderr and b"app.yaml:3: step 2: it exited with 1" in r.stderr, r)
     check(b"[1/2] run echo 1 >one: kept\n[2/2] run echo told\n" in r.stderr, r)
     check(b.cli("run", "--template", "app", "--", "cat", "one").stdout == b"1\n", "the template is as it was")
+    write("app.yaml", "steps:\n  - copy: {from: app.yaml, to: absent/app.yaml}\n")
+    code, made, said = build(b, path)  # one object
+    check(code == 1 and made["error"]["reason"] == "STEP_FAILED" and "app.yaml:2: step 1: copy failed: enter " in made["error"]["text"], f"{made} {said}")
     write("app.yaml", "steps:\n  - {run: sleep 60, timeout: 300ms}\n")
     code, made, said = build(b, path)
     check(code == 1 and "it reached the limit wall_ms" in said, said)

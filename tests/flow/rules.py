@@ -319,7 +319,7 @@ def rules_of_a_tenant_are_for_its_sandboxes_only(b):
     try:
         check("theirs" not in own(b, "ls"), "another tenant does not see them")
         own(b, "get", "theirs", code=1, says="there is no file")
-        own(b, "disable", "mine", code=1, says="there is no rule mine", by=b.stranger)
+        own(b, "disable", "mine", code=1, says="there is no rule mine\n  hint", by=b.stranger)  # rules has no option --rule
         own(b, "ls", "--tenant", f"uid:{os.getuid()}", code=77, says="may see only its own", by=b.stranger)
         box = create(b)
         run(b, box, "/usr/bin/true look-here; sleep 0.2")
