@@ -96,9 +96,9 @@ check_readable(const char *key, const char *path, struct err *e)
     char hint[128];
     int rc = err_set(e, ERR_FAILED_PRECONDITION, "%s: %s: %s", key, path, strerrordesc_np(sys));
     e->sys = sys;
-    (void)snprintf(hint, sizeof hint,
-                   "the broker reads it with its own account: chgrp %u it, and chmod 0640",
-                   (unsigned)setfsgid((gid_t)-1)); // what it is; of --check-config, not that of the process
+    (void)snprintf(
+        hint, sizeof hint, "the broker reads it with its own account: chgrp %u it, and chmod 0640",
+        (unsigned)setfsgid((gid_t)-1)); // what it is; of --check-config, not that of the process
     err_detail(e, "TLS_FILE", key, sys == EACCES ? hint : NULL);
     return rc;
 }
