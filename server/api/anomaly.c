@@ -137,13 +137,11 @@ on_cancel(void *cookie, enum call_cancel why)
 static int
 check_rule(const struct anomaly *a, const char *tenant, const char *name, struct err *e)
 {
-    char names[sizeof e->text - 128] = "";
     if (name[0] == '\0' || anomaly_rule_find(name) >= 0 || anomaly_has_written(a, tenant, name))
         return 0;
-    for (size_t i = 0, at = 0; i < ANOMALY_RULES; i++)
-        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i == 0 ? "" : ", ",
-                               anomaly_rule_table[i].name);
-    return err_field(e, "rule", "there is no rule %s; the rules are %s", name, names);
+    int rc = err_field(e, "rule", "there is no rule %s", name);
+    err_detail(e, NULL, NULL, "'stockade anomalies --rules' lists them");
+    return rc;
 }
 
 static void
