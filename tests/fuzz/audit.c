@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file of the audit log, a checkpoint and a proof from anywhere: they are read to their end without harm, and nothing is ever
-// valid for a key that did not sign it.
+// valid for a key that did not sign it. Of a proof with changes of the key, whose first key is known here, nothing but its own record is.
 #include <assert.h>
+#include <sodium.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,19 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size); // as libFuzzer calls it
 
 static const uint8_t key[AUDIT_KEY] = {1};
+
+// The first key that signed the seed with changes of the key, and the only record that it leads to.
+enum { CHAINED_SEQUENCE = 40 };
+
+static const uint8_t *
+chained(void)
+{
+    static const uint8_t seed[crypto_sign_SEEDBYTES] = {1};
+    static uint8_t first[AUDIT_KEY], secret[AUDIT_SECRET];
+    if (secret[0] == 0 && crypto_sign_seed_keypair(first, secret, seed) != 0)
+        abort();
+    return first;
+}
 
 static void
 on_problem(void *cookie, const struct audit_problem *p)
@@ -87,7 +101,9 @@ read_proof(const uint8_t *data, size_t size)
     if (size > 0)
         memcpy(text, data, size);
     if (audit_proof_read(text, a, &m, &e) == 0)
-        assert(audit_proof_check(m, key, a, &record, &tree, &e) < 0);
+        assert(audit_proof_check(m, key, a, &record, &tree, &e) < 0 &&
+               (audit_proof_check(m, chained(), a, &record, &tree, &e) < 0 ||
+                (record->sequence == CHAINED_SEQUENCE && tree->first == CHAINED_SEQUENCE)));
     free(text);
     arena_free(a);
 }
