@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "private.h"
-#include "proto/auto.h"
 
 enum { WHERE_MAX = 512, TENANT_MAX = 128 };
 
@@ -90,7 +89,7 @@ sealing_seal(struct state *s, const struct state_sealed *what, const struct stat
     size_t n = 0;
     int r = place(what, value, where, &n, e);
     return r < 0 ? r
-                 : s->sealer.seal(s->sealer.cookie, key, where, n, plain->bytes, plain->n, out, e);
+                 : s->sealer.seal(s->sealer.cookie, key, &STATE_OF_BYTES(where, n), plain, out, e);
 }
 
 static int
@@ -119,7 +118,7 @@ sealing_open(struct state *s, const struct state_sealed *what, struct state_valu
     uint8_t *plain = malloc(v->n - STATE_SEAL_OVER + 1);
     if (plain == NULL)
         return err_sys(e, ENOMEM, "read the state");
-    r = s->sealer.open(s->sealer.cookie, key->bytes, where, n, v->bytes, v->n, plain, e);
+    r = s->sealer.open(s->sealer.cookie, key->bytes, &STATE_OF_BYTES(where, n), v, plain, e);
     v->n = r == 0 ? v->n - STATE_SEAL_OVER : 0;
     v->bytes = plain;
     v->kind = r == 0 ? v->kind : STATE_FORGOTTEN;
@@ -184,6 +183,21 @@ write_sealed(struct state *s, sqlite3_stmt *to, const struct state_value value[R
 }
 
 static int
+seal_value(struct state *s, const struct state_sealed *what, sqlite3_stmt *to,
+           const struct state_value value[ROW_MAX], const uint8_t key[STATE_SEAL_KEY],
+           struct err *e)
+{
+    uint8_t *sealed = malloc(value[VALUE].n + STATE_SEAL_OVER);
+    if (sealed == NULL)
+        return err_sys(e, ENOMEM, "seal the state");
+    int r = sealing_seal(s, what, value, key, sealed, e);
+    if (r == 0)
+        r = write_sealed(s, to, value, sealed, key, e);
+    free(sealed);
+    return r;
+}
+
+static int
 seal_row(struct state *s, size_t i, sqlite3_stmt *from, sqlite3_stmt *to, struct err *e)
 {
     const struct state_sealed what = {
@@ -192,14 +206,8 @@ seal_row(struct state *s, size_t i, sqlite3_stmt *from, sqlite3_stmt *to, struct
     uint8_t key[STATE_SEAL_KEY];
     for (unsigned at = 0; at < ID + what.ids; at++)
         value[at] = state_column(from, (int)at);
-    uint8_t *auto_free sealed = malloc(value[VALUE].n + STATE_SEAL_OVER);
-    if (sealed == NULL)
-        return err_sys(e, ENOMEM, "seal the state");
     int r = sealing_need(s, &what, value, key, e);
-    if (r <= 0)
-        return r;
-    r = sealing_seal(s, &what, value, key, sealed, e);
-    return r == 0 ? write_sealed(s, to, value, sealed, key, e) : r;
+    return r > 0 ? seal_value(s, &what, to, value, key, e) : r;
 }
 
 static int

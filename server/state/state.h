@@ -107,11 +107,11 @@ struct state_sealer {
     void *cookie;
     // The number of the tenant's data key, made if it has none. 1: *key is valid. 0: encryption is off.
     int (*need)(void *cookie, const char *tenant, uint8_t key[STATE_SEAL_KEY], struct err *e);
-    int (*seal)(void *cookie, const uint8_t key[STATE_SEAL_KEY], const void *where, size_t where_n,
-                const void *plain, size_t n, uint8_t *out, struct err *e);
+    int (*seal)(void *cookie, const uint8_t key[STATE_SEAL_KEY], const struct state_value *where,
+                const struct state_value *plain, uint8_t *out, struct err *e);
     // 1: the key was forgotten. DATA_LOSS: it was changed, or is of another place.
-    int (*open)(void *cookie, const uint8_t key[STATE_SEAL_KEY], const void *where, size_t where_n,
-                const void *sealed, size_t n, uint8_t *out, struct err *e);
+    int (*open)(void *cookie, const uint8_t key[STATE_SEAL_KEY], const struct state_value *where,
+                const struct state_value *sealed, uint8_t *out, struct err *e);
 };
 // Values about all tenants ("*") belong to the host, and are sealed with its data key.
 #define STATE_ALL_TENANTS "*"

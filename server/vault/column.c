@@ -26,13 +26,13 @@ struct place {
 };
 
 static void
-bind_to(struct place *p, const uint8_t id[SEALED_KEY_ID], const void *where, size_t where_n)
+bind_to(struct place *p, const uint8_t id[SEALED_KEY_ID], const struct state_value *where)
 {
-    assert(where_n <= WHERE_MAX);
+    assert(where->n <= WHERE_MAX);
     memcpy(p->bytes, BEGIN, sizeof BEGIN);
     memcpy(p->bytes + sizeof BEGIN, id, SEALED_KEY_ID);
-    memcpy(p->bytes + sizeof BEGIN + SEALED_KEY_ID, where, where_n);
-    p->n = sizeof BEGIN + SEALED_KEY_ID + where_n;
+    memcpy(p->bytes + sizeof BEGIN + SEALED_KEY_ID, where->bytes, where->n);
+    p->n = sizeof BEGIN + SEALED_KEY_ID + where->n;
 }
 
 static int
@@ -49,40 +49,41 @@ need(void *cookie, const char *tenant, uint8_t key[STATE_SEAL_KEY], struct err *
 }
 
 static int
-seal(void *cookie, const uint8_t key[STATE_SEAL_KEY], const void *where, size_t where_n,
-     const void *plain, size_t n, uint8_t *out, struct err *e)
+seal(void *cookie, const uint8_t key[STATE_SEAL_KEY], const struct state_value *where,
+     const struct state_value *plain, uint8_t *out, struct err *e)
 {
     uint8_t column[crypto_aead_xchacha20poly1305_ietf_KEYBYTES];
     struct place p;
     int r = vault_column_key(cookie, key, column, e);
     if (r < 0)
         return r;
-    bind_to(&p, key, where, where_n);
+    bind_to(&p, key, where);
     randombytes_buf(out, NONCE);
-    (void)crypto_aead_xchacha20poly1305_ietf_encrypt(out + NONCE, NULL, plain, n, p.bytes, p.n,
-                                                     NULL, out, column);
+    (void)crypto_aead_xchacha20poly1305_ietf_encrypt(out + NONCE, NULL, plain->bytes, plain->n,
+                                                     p.bytes, p.n, NULL, out, column);
     sodium_memzero(column, sizeof column);
     return 0;
 }
 
 static int
-open_value(void *cookie, const uint8_t key[STATE_SEAL_KEY], const void *where, size_t where_n,
-           const void *sealed, size_t n, uint8_t *out, struct err *e)
+open_value(void *cookie, const uint8_t key[STATE_SEAL_KEY], const struct state_value *where,
+           const struct state_value *sealed, uint8_t *out, struct err *e)
 {
     uint8_t column[crypto_aead_xchacha20poly1305_ietf_KEYBYTES];
     const struct vault *v = cookie;
     const struct data_key *k = vault_find(v, key);
-    const uint8_t *in = sealed;
+    const uint8_t *in = sealed->bytes;
     struct place p;
     if (k != NULL && k->entry.forgotten_ms != 0)
         return 1;
     int r = vault_column_key(v, key, column, e);
     if (r < 0)
         return r;
-    bind_to(&p, key, where, where_n);
-    const bool whole = n >= STATE_SEAL_OVER &&
-                       crypto_aead_xchacha20poly1305_ietf_decrypt(
-                           out, NULL, NULL, in + NONCE, n - NONCE, p.bytes, p.n, in, column) == 0;
+    bind_to(&p, key, where);
+    const bool whole =
+        sealed->n >= STATE_SEAL_OVER &&
+        crypto_aead_xchacha20poly1305_ietf_decrypt(out, NULL, NULL, in + NONCE, sealed->n - NONCE,
+                                                   p.bytes, p.n, in, column) == 0;
     sodium_memzero(column, sizeof column);
     if (whole)
         return 0;
