@@ -77,7 +77,7 @@ box_seen(struct box *b, enum anomaly_rule rule)
 void box_tool_executed(struct box *b, const struct watch_exec *x);
 bool box_tool_opens(const struct box *b, const struct event *head, const struct watch_open *o);
 
-// known.c: a program was executed; and whether the process runs a program of the host that opens this sensitive path whatever it does.
+// known.c: a program was executed; and whether it opens its own environment, or runs a program of the host that opens this path whatever it does.
 void box_known_executed(struct box *b, const struct event *head, const struct watch_exec *x);
 bool box_known_opens(const struct box *b, const struct event *head, const struct watch_open *o);
 

@@ -55,7 +55,9 @@ def packages_of_judges():
 
 
 def ocsf_judge():
-    """The published schema: the packages ocsf-json-schema and jsonschema, installed in the build folder."""
+    """The published schema: the packages ocsf-json-schema and jsonschema, installed in the build folder. The package ocsf-validator is no
+    judge of events: its only argument is the folder of a schema repository (categories, objects, extensions), and Stockade has no
+    extension of the schema."""
     packages_of_judges()
     try:
         from jsonschema import Draft202012Validator

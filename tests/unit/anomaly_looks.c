@@ -19,7 +19,8 @@ run_as(uint32_t pid, uint32_t owner, const char *path, const char *words)
     x.args_n = (uint32_t)strlen(words) + 1;
     memcpy(x.argv, words, strlen(words) < WATCH_ARGV ? strlen(words) : WATCH_ARGV);
     for (uint32_t i = 0; i < WATCH_ARGV; i++)
-        x.argv[i] = x.argv[i] == '|' ? '\0' : x.argv[i];
+        if (x.argv[i] == '|')
+            x.argv[i] = '\0';
     give(&e, &x, BOX_EXE_KNOWN);
     now_ns += 10 * MS;
 }
@@ -190,6 +191,26 @@ only_the_hosts_ps_is_excused_and_until_its_next_exec(void **state)
 }
 
 static void
+an_own_environment_reveals_nothing(void **state)
+{
+    struct watch_open o = {.op = WATCH_FILE_OPEN,
+                           .path_n = 18,
+                           .path = "/proc/self/environ",
+                           .resolved_n = 16,
+                           .resolved = "/proc/20/environ"};
+    (void)state;
+    event(EVENT_OPEN, &o, sizeof o);
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 0);
+    memcpy(o.resolved, "/etc/shadow/////", o.resolved_n); // the text leads somewhere else
+    event(EVENT_OPEN, &o, sizeof o);
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 1);
+    memcpy(o.resolved, "/proc/21/environ", o.resolved_n);
+    memcpy(o.path, "/proc/sel4/environ", o.path_n);
+    event(EVENT_OPEN, &o, sizeof o);
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 2);
+}
+
+static void
 a_call_of_another_abi_by_a_program_of_that_abi_is_none(void **state)
 {
     struct watch_syscall call = {.number = 45, .result = -38, .arch = 0x40000003, .native = 1};
@@ -227,6 +248,7 @@ main(void)
         cmocka_unit_test_setup(kinds_that_are_apart_are_no_reconnaissance, set_up),
         cmocka_unit_test_setup(only_the_hosts_ps_is_excused_and_until_its_next_exec, set_up),
         cmocka_unit_test_setup(ps_may_open_an_environment_and_nothing_else, set_up),
+        cmocka_unit_test_setup(an_own_environment_reveals_nothing, set_up),
         cmocka_unit_test_setup(a_call_of_another_abi_by_a_program_of_that_abi_is_none, set_up),
         cmocka_unit_test_setup(a_look_at_what_the_broker_covers_is_none, set_up),
     };
