@@ -8,7 +8,7 @@
 #include "box_private.h"
 #include "proto/detect.h"
 
-_Static_assert(DETECT_TEXT <= FINDING_TEXT_MAX, "a sentence fits into a finding");
+_Static_assert((int)DETECT_TEXT <= (int)FINDING_TEXT_MAX, "a sentence fits into a finding");
 
 // Writes the sentence only when a finding is due.
 struct matching {

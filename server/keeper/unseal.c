@@ -94,11 +94,13 @@ take_bounded(struct state *s, uint64_t most, uint64_t *out, struct err *e)
     return rc == 0 && *out > most ? wrong(e, "a number is out of range") : rc;
 }
 
-// With a NUL behind it.
+// Into `to`, of `room` bytes, with a NUL behind it.
 static int
-take_text(struct state *s, char *to, size_t n, struct err *e)
+take_text(struct state *s, char *to, size_t room, uint64_t n, struct err *e)
 {
-    int rc = take(s, to, n, e);
+    if (n >= room)
+        return wrong(e, "a text is too long");
+    int rc = take(s, to, (size_t)n, e);
     to[n] = '\0';
     return rc == 0 && strlen(to) != n ? wrong(e, "a NUL in a text") : rc;
 }
@@ -129,7 +131,7 @@ take_head(struct state *s, uint64_t mode, struct entry *out, struct err *e)
     if (rc == 0)
         rc = take_bounded(s, NAME_MAX, &n, e);
     if (rc == 0)
-        rc = take_text(s, out->name, (size_t)n, e);
+        rc = take_text(s, out->name, sizeof out->name, n, e);
     if (rc < 0)
         return rc;
     rc = foreign_head(&s->foreign, mode, uid, gid, e);
@@ -162,7 +164,7 @@ take_xattrs(struct state *s, int to, bool folder, struct err *e)
             return rc;
         if (length == 0 || length > XATTR_NAME_MAX)
             return wrong(e, "the name of an attribute is too long");
-        rc = take_text(s, name, (size_t)length, e);
+        rc = take_text(s, name, sizeof name, length, e);
         if (rc == 0)
             rc = take_bounded(s, sizeof s->value, &n, e);
         if (rc == 0)
@@ -303,7 +305,7 @@ take_link(struct state *s, int folder, const struct entry *of, struct err *e)
     uint64_t n = 0;
     int rc = take_bounded(s, sizeof target - 1, &n, e);
     if (rc == 0)
-        rc = take_text(s, target, (size_t)n, e);
+        rc = take_text(s, target, sizeof target, n, e);
     if (rc == 0 && n == 0)
         rc = wrong(e, "a symbolic link without a target");
     if (rc < 0 || !makes(s))

@@ -24,6 +24,7 @@ struct tenant_starts {
     struct fair_use use;
     struct list young; // the eldest first
     uint32_t young_n;
+    uint64_t due_ns; // uv_hrtime() at which its share has paid for all that began
 };
 
 struct tenant {

@@ -33,22 +33,38 @@ share(const struct tenant *t, uint32_t processors)
     return n > 0 ? n : 1;
 }
 
+// From one beginning to the next, so that what they cost is the tenant's share of the processors.
+static uint64_t
+interval_ns(const struct tenant *t, uint32_t processors)
+{
+    const uint64_t weight = t->starts.use.weight > 0 ? t->starts.use.weight : 1;
+    return PACE_COST_NS * t->all->starting.weights / (processors * weight);
+}
+
 bool
 pace_may(struct tenant *t, uint32_t processors, uint64_t now_ns, uint64_t *again_ns)
 {
     struct tenant_starts *s = &t->starts;
     while (s->young_n > 0 && now_ns - eldest(s)->since_ns >= PACE_YOUNG_NS)
         (void)pace_end(eldest(s));
-    if (!fair_counts(&t->all->starting, now_ns) || s->young_n < share(t, processors))
+    if (!fair_counts(&t->all->starting, now_ns))
         return true;
-    *again_ns = eldest(s)->since_ns + PACE_YOUNG_NS;
+    if (s->young_n >= share(t, processors))
+        *again_ns = eldest(s)->since_ns + PACE_YOUNG_NS;
+    else if (s->due_ns > now_ns + PACE_YOUNG_NS)
+        *again_ns = s->due_ns - PACE_YOUNG_NS;
+    else
+        return true;
     return false;
 }
 
 void
-pace_begin(struct pace_young *y, struct tenant *t, uint64_t now_ns)
+pace_begin(struct pace_young *y, struct tenant *t, uint32_t processors, uint64_t now_ns)
 {
+    struct tenant_starts *s = &t->starts;
     (void)pace_end(y);
+    if (fair_counts(&t->all->starting, now_ns))
+        s->due_ns = (s->due_ns > now_ns ? s->due_ns : now_ns) + interval_ns(t, processors);
     y->since_ns = now_ns;
     y->of = &t->starts;
     list_append(&t->starts.young, &y->node);

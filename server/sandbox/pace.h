@@ -7,6 +7,10 @@
 // has at most its share of the processors in young sandboxes: those that were given to a request less than PACE_YOUNG_NS ago and
 // have not ended. The others wait in the queue, and their sandboxes in the pool. Jobs that run longer are not limited by this.
 //
+// Most of what a short job costs is done by others, before and after it: the spawner, the birth of the next sandbox for the pool, and
+// the kernel's threads that remove this one. So one sandbox at a time can keep two processors busy, and each beginning is also
+// counted as PACE_COST_NS of the tenant's share: it may be PACE_YOUNG_NS ahead of that share, and then waits.
+//
 // This file has the arithmetic only, on the caller's clock; pool.c keeps the requests. Loop thread only.
 #pragma once
 
@@ -16,6 +20,8 @@
 #include "server/rpc/tenants.h"
 
 #define PACE_YOUNG_NS UINT64_C(30000000)
+// Processor time of a sandbox for one short job from birth to removal: tests/bench/RESULTS.md, "Sandboxes per second".
+#define PACE_COST_NS UINT64_C(5000000)
 
 // In a sandbox; zeroed before first use.
 struct pace_young {
@@ -30,8 +36,8 @@ void pace_seen(struct tenant *t, uint64_t now_ns);
 // Whether another sandbox may begin on a host with so many processors; if not, and none ends before, it may at *again_ns.
 bool pace_may(struct tenant *t, uint32_t processors, uint64_t now_ns, uint64_t *again_ns);
 
-// A sandbox is given to the tenant.
-void pace_begin(struct pace_young *y, struct tenant *t, uint64_t now_ns);
+// A sandbox is given to the tenant, on a host with so many processors.
+void pace_begin(struct pace_young *y, struct tenant *t, uint32_t processors, uint64_t now_ns);
 
 // It ends. True: it was young, so another one may begin.
 bool pace_end(struct pace_young *y);

@@ -179,7 +179,7 @@ pool_serve(struct pool_request *r, struct sandbox *s)
     const uint64_t now_ns = uv_hrtime();
     share_begin(&s->share, r->tenant, now_ns);
     pace_seen(r->tenant, now_ns);
-    pace_begin(&s->young, r->tenant, now_ns);
+    pace_begin(&s->young, r->tenant, r->tpool->pool->processors, now_ns);
     share_limits(&s->spec.limits, false, &have);
     share_limits(&r->spec.limits, s->share.computes, &want);
     if (memcmp(&have, &want, sizeof have) == 0) {

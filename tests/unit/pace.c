@@ -50,7 +50,7 @@ a_tenant_beside_another_begins_as_many_as_its_share_of_the_processors(void **sta
     pace_seen(f.other, start);
     for (unsigned i = 0; i < 2; i++) {
         assert_true(pace_may(f.busy, 4, start, &again_ns));
-        pace_begin(&y[i], f.busy, start + i * MS);
+        pace_begin(&y[i], f.busy, 4, start + i * MS);
     }
     assert_false(pace_may(f.busy, 4, start + 2 * MS, &again_ns));
     assert_int_equal(again_ns, start + PACE_YOUNG_NS);
@@ -74,11 +74,11 @@ each_may_begin_one_and_a_job_that_lasts_is_not_young(void **state)
     pace_seen(f.busy, start);
     pace_seen(f.other, start);
     assert_true(pace_may(f.busy, 1, start, &again_ns));
-    pace_begin(&y[0], f.busy, start);
+    pace_begin(&y[0], f.busy, 1, start);
     assert_false(pace_may(f.busy, 1, start + PACE_YOUNG_NS - 1, &again_ns));
     assert_true(pace_may(f.busy, 1, start + PACE_YOUNG_NS, &again_ns));
     assert_false(pace_end(&y[0]));
-    pace_begin(&y[1], f.busy, start + PACE_YOUNG_NS);
+    pace_begin(&y[1], f.busy, 1, start + PACE_YOUNG_NS);
     assert_true(pace_end(&y[1]));
     end(&f);
 }
@@ -94,18 +94,44 @@ a_tenant_that_is_alone_begins_as_many_as_it_wants(void **state)
     for (unsigned i = 0; i < 16; i++) {
         pace_seen(f.busy, start);
         assert_true(pace_may(f.busy, 2, start, &again_ns));
-        pace_begin(&y[i], f.busy, start);
+        pace_begin(&y[i], f.busy, 2, start);
     }
     pace_seen(f.other, start + MS);
     assert_false(pace_may(f.busy, 2, start + MS, &again_ns));
     pace_seen(f.busy, start + MS + FAIR_ACTIVE_NS);
     for (unsigned i = 0; i < 16; i++)
-        pace_begin(&y[i], f.busy, start + MS + FAIR_ACTIVE_NS);
+        pace_begin(&y[i], f.busy, 2, start + MS + FAIR_ACTIVE_NS);
     assert_true(
         pace_may(f.busy, 2, start + 2 * MS + FAIR_ACTIVE_NS, &again_ns)); // the other one is silent
     assert_int_equal(f.busy->starts.young_n, 16);
     for (unsigned i = 0; i < 16; i++)
         assert_true(pace_end(&y[i]));
+    end(&f);
+}
+
+// Two processors and two tenants: what begins costs 5 ms each, so one every 5 ms is the share, however soon each ends.
+static void
+short_jobs_begin_as_often_as_the_share_pays_for(void **state)
+{
+    struct two f;
+    struct pace_young y = {0};
+    uint64_t again_ns = 0;
+    unsigned began = 0;
+    (void)state;
+    begin(&f);
+    for (uint64_t at_ns = start; at_ns < start + 1000 * MS; at_ns += MS / 4) {
+        pace_seen(f.other, at_ns);
+        pace_seen(f.busy, at_ns);
+        if (!pace_may(f.busy, 2, at_ns, &again_ns)) {
+            assert_in_range(again_ns, at_ns + 1, at_ns + PACE_COST_NS);
+            continue;
+        }
+        pace_begin(&y, f.busy, 2, at_ns);
+        assert_true(pace_end(&y));
+        began++;
+    }
+    assert_in_range(began, 200, 200 + PACE_YOUNG_NS / PACE_COST_NS + 1);
+    assert_true(pace_may(f.other, 2, start + 1000 * MS, &again_ns));
     end(&f);
 }
 
@@ -116,6 +142,7 @@ main(void)
         cmocka_unit_test(a_tenant_beside_another_begins_as_many_as_its_share_of_the_processors),
         cmocka_unit_test(each_may_begin_one_and_a_job_that_lasts_is_not_young),
         cmocka_unit_test(a_tenant_that_is_alone_begins_as_many_as_it_wants),
+        cmocka_unit_test(short_jobs_begin_as_often_as_the_share_pays_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

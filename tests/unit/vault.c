@@ -407,7 +407,7 @@ a_kill_during_the_migration_leaves_one_state_or_the_other(void **unused)
         put_all(i % 2 == 0 ? "a" : "b", i);
     vault_box_stop();
     edit("CREATE TABLE before (x)"); // a copy of the plain database, beside it
-    char save[160], back[160];
+    char save[160], back[256];
     (void)snprintf(save, sizeof save, "cp %s/stockade.db %s.plain", vault_box.folder,
                    vault_box.folder);
     (void)snprintf(back, sizeof back, "cp %s.plain %s/stockade.db; rm -f %s/stockade.db-wal",
