@@ -252,6 +252,21 @@ verify(const struct acting *a)
     return a->o->json ? json_put(json_of_token(&t)) : EXIT_OK;
 }
 
+// Only an operator revokes a token of another tenant; the broker, which knows blocks alone, accepts the call.
+static int
+check_revoked(const struct acting *a, const struct token *t,
+              const Stockade__V1__TokenServiceRevokeResponse *r)
+{
+    struct err e;
+    if (r->tenant[0] == '\0' || strcmp(r->tenant, t->block[0]->tenant) == 0)
+        return EXIT_OK;
+    (void)err_set(&e, ERR_PERMISSION_DENIED,
+                  "the token is one of %s, not of %s: it is valid as before", t->block[0]->tenant,
+                  r->tenant);
+    err_detail(&e, "TOKEN_TENANT", NULL, "revoke it as its tenant, or as an operator");
+    return fail(a, &e);
+}
+
 // A token, or the id of a block.
 static int
 revoke_token(const struct acting *a)
@@ -264,17 +279,20 @@ revoke_token(const struct acting *a)
     Stockade__V1__TokenServiceRevokeRequest m = STOCKADE__V1__TOKEN_SERVICE_REVOKE_REQUEST__INIT;
     if (arena == NULL)
         return no_memory(a);
+    ProtobufCMessage *answer = NULL;
+    const bool whole = strncmp(a->name, TOKEN_PREFIX, sizeof TOKEN_PREFIX - 1) == 0;
     m.block_id = a->name;
-    if (strncmp(a->name, TOKEN_PREFIX, sizeof TOKEN_PREFIX - 1) == 0) {
+    if (whole) {
         if (token_read(a->name, arena, &t, &why) < 0)
             return fail(a, &why);
         m.block_id = sodium_bin2hex(id, sizeof id, t.id[t.n - 1], TOKEN_BLOCK_ID);
     }
-    return remote_call(a->s, METHOD("Revoke"), &m.base,
-                       &stockade__v1__token_service_revoke_response__descriptor, arena, NULL,
-                       &e) < 0
-               ? fail_call(a, &e)
-               : EXIT_OK;
+    if (remote_call(a->s, METHOD("Revoke"), &m.base,
+                    &stockade__v1__token_service_revoke_response__descriptor, arena, &answer,
+                    &e) < 0)
+        return fail_call(a, &e);
+    return whole ? check_revoked(a, &t, (const Stockade__V1__TokenServiceRevokeResponse *)answer)
+                 : EXIT_OK;
 }
 
 static int

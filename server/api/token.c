@@ -16,6 +16,8 @@
 struct pending {
     struct call *call; // NULL: it was cancelled
     const ProtobufCMessage *response;
+    Stockade__V1__TokenServiceRevokeResponse revoked; // the response to Revoke
+    char tenant[PRINCIPAL_TENANT];
 };
 
 static void
@@ -44,7 +46,7 @@ pending_new(struct call *c, const ProtobufCMessage *response)
     if (p == NULL)
         convert_no_memory(c);
     else
-        *p = (struct pending){c, response};
+        *p = (struct pending){.call = c, .response = response};
     return p;
 }
 
@@ -181,8 +183,6 @@ exchange(struct server *s, struct call *c, const ProtobufCMessage *req)
 static void
 revoke_block(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
-    static const Stockade__V1__TokenServiceRevokeResponse response =
-        STOCKADE__V1__TOKEN_SERVICE_REVOKE_RESPONSE__INIT;
     const Stockade__V1__TokenServiceRevokeRequest *m =
         (const Stockade__V1__TokenServiceRevokeRequest *)req;
     uint8_t block[TOKEN_BLOCK_ID];
@@ -193,9 +193,15 @@ revoke_block(struct server *s, struct call *c, const ProtobufCMessage *req)
         call_fail(c, &e);
         return;
     }
-    struct pending *p = pending_new(c, &response.base);
-    if (p != NULL)
-        await(c, p, token_revoke(s->access, call_whose(c), block, on_done, p, &e), &e);
+    struct pending *p = pending_new(c, NULL);
+    if (p == NULL)
+        return;
+    const char *whose = call_whose(c);
+    stockade__v1__token_service_revoke_response__init(&p->revoked);
+    (void)snprintf(p->tenant, sizeof p->tenant, "%s", whose != NULL ? whose : "");
+    p->revoked.tenant = p->tenant;
+    p->response = &p->revoked.base;
+    await(c, p, token_revoke(s->access, whose, block, on_done, p, &e), &e);
 }
 
 static void

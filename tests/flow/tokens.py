@@ -306,6 +306,7 @@ def a_revoked_block_ends_all_that_was_made_from_it(b):
     stranger = json.loads(allowed(stockade(b, "key", "create", "-o", "json", "--tenant", "other", "--scopes", "key.write")))["secret"]
     block = inspect(b, parent)["blocks"][0]["block_id"]
     allowed(stockade(b, "token", "revoke", block, token=stranger))
+    refused(stockade(b, "token", "revoke", parent, token=stranger), "not of other: it is valid as before")
     allowed(stockade(b, "info", token=sister))  # it is not the stranger's
     allowed(stockade(b, "token", "revoke", block))
     b.kill()
