@@ -201,7 +201,7 @@ def events_and_findings_are_followed_by_a_sandboxs_name(b):
     findings = Terminal(b, "anomalies", "--follow", "--sandbox", "watched")
     b.cli("exec", "watched", "--", "/usr/bin/python3", "-c", MEMFD)
     findings.expect(b"unnamed-exec")
-    findings.expect(b", a file without a name (alert) [T1620]\r\n")
+    findings.expect(b", a file without a name (alert) [T1620] #")
     events.expect(b'args="/usr/bin/python3 -c import os fd = ')  # one line
     events.expect(b"finding ")
     events.expect(b" rule=unnamed-exec ")
