@@ -97,8 +97,9 @@ def explain_says_what_the_call_would_meet(b):
     for line, code in ((["git", "push", "x"], 77), (["git", "log"], 0), (["deploy"], 75)):
         out = json.loads(ended(policy(b, "explain", "-o", "json", "--", *line), code))
         real = stockade(b, "run", "--", *line)
-        refused = real.returncode in (77, 125)
+        refused = real.returncode in (75, 77)
         check(refused == (out["verdict"] != "allow"), f"{line}: {out} {real}")
+        check(real.returncode == code or not refused, f"{line}: {code} {real}")
     out = ended(policy(b, "explain", "--", "git", "push", "x"), 77, "deny by base/no-push: a person pushes", "allowed: commands other than git push ...",
                 f"({b.policies}/base.yaml:4)", "rights", "host both", "no rule matches")
     check("tenant" not in out.split("layers:")[1], out)  # layers of other tenants do not apply
