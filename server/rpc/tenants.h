@@ -53,6 +53,8 @@ struct tenants {
     const uint32_t *named; // borrowed: how many have a value of their own in metrics; NULL: none
     struct fair fair;      // the broker's CPU time
     struct fair starting;  // who takes sandboxes
+    struct list young;     // their sandboxes that began a moment ago, the eldest first
+    uint32_t young_n;
     struct tenant *buckets[64];
 };
 

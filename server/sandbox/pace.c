@@ -15,7 +15,9 @@ pace_end(struct pace_young *y)
     if (y->of == NULL)
         return false;
     list_remove(&y->node);
+    list_remove(&y->among);
     y->of->young_n--;
+    y->all->young_n--;
     y->of = NULL;
     return true;
 }
@@ -41,18 +43,37 @@ interval_ns(const struct tenant *t, uint32_t processors)
     return PACE_COST_NS * t->all->starting.weights / (processors * weight);
 }
 
+static void
+forget_old(struct tenants *all, uint64_t now_ns)
+{
+    while (all->young_n > 0) {
+        struct pace_young *y = list_entry(all->young.next, struct pace_young, among);
+        if (now_ns - y->since_ns < PACE_YOUNG_NS)
+            return;
+        (void)pace_end(y);
+    }
+}
+
+// Whether no processor is left for a tenant that uses less than its share.
+static bool
+is_crowded(const struct tenants *all, uint32_t processors)
+{
+    return all->young_n >= (processors > 2 ? processors - 1 : 1);
+}
+
 bool
 pace_may(struct tenant *t, uint32_t processors, uint64_t now_ns, uint64_t *again_ns)
 {
     struct tenant_starts *s = &t->starts;
-    while (s->young_n > 0 && now_ns - eldest(s)->since_ns >= PACE_YOUNG_NS)
-        (void)pace_end(eldest(s));
+    forget_old(t->all, now_ns);
     if (!fair_counts(&t->all->starting, now_ns))
         return true;
     if (s->young_n >= share(t, processors))
         *again_ns = eldest(s)->since_ns + PACE_YOUNG_NS;
     else if (s->due_ns > now_ns + PACE_YOUNG_NS)
         *again_ns = s->due_ns - PACE_YOUNG_NS;
+    else if (now_ns < s->due_ns + PACE_DEFER_NS && is_crowded(t->all, processors))
+        *again_ns = s->due_ns + PACE_DEFER_NS;
     else
         return true;
     return false;
@@ -62,11 +83,17 @@ void
 pace_begin(struct pace_young *y, struct tenant *t, uint32_t processors, uint64_t now_ns)
 {
     struct tenant_starts *s = &t->starts;
+    struct tenants *all = t->all;
+    if (all->young.next == NULL)
+        list_init(&all->young);
     (void)pace_end(y);
     if (fair_counts(&t->all->starting, now_ns))
         s->due_ns = (s->due_ns > now_ns ? s->due_ns : now_ns) + interval_ns(t, processors);
     y->since_ns = now_ns;
-    y->of = &t->starts;
-    list_append(&t->starts.young, &y->node);
-    t->starts.young_n++;
+    y->of = s;
+    y->all = all;
+    list_append(&s->young, &y->node);
+    s->young_n++;
+    list_append(&all->young, &y->among);
+    all->young_n++;
 }

@@ -109,7 +109,36 @@ a_tenant_that_is_alone_begins_as_many_as_it_wants(void **state)
     end(&f);
 }
 
-// Two processors and two tenants: what begins costs 5 ms each, so one every 5 ms is the share, however soon each ends.
+// The busy one leaves the second processor to the other, whose next sandbox does not wait, however many are young.
+static void
+a_tenant_that_uses_its_share_waits_while_the_other_one_begins(void **state)
+{
+    struct two f;
+    struct pace_young y[3] = {0};
+    uint64_t again_ns = 0;
+    (void)state;
+    begin(&f);
+    pace_seen(f.busy, start);
+    pace_seen(f.other, start);
+    pace_begin(&y[0], f.busy, 2, start);
+    assert_true(pace_end(&y[0]));
+    assert_true(pace_may(f.other, 2, start + MS, &again_ns));
+    pace_begin(&y[1], f.other, 2, start + MS);
+    assert_false(pace_may(f.busy, 2, start + 6 * MS, &again_ns));
+    assert_int_equal(again_ns, start + PACE_COST_NS + PACE_DEFER_NS);
+    assert_true(pace_may(f.busy, 4, start + 6 * MS, &again_ns));
+    assert_true(pace_may(f.busy, 2, again_ns, &again_ns)); // it never waits longer
+    assert_true(pace_end(&y[1]));
+    assert_true(pace_may(f.busy, 2, start + 6 * MS, &again_ns));
+    pace_begin(&y[2], f.busy, 2, start + 6 * MS);
+    assert_true(pace_may(f.other, 2, start + 50 * MS, &again_ns));
+    assert_true(pace_may(f.other, 2, start + 30 * MS, &again_ns)); // the young one of the other
+    (void)pace_end(&y[2]);
+    assert_int_equal(f.all.young_n, 0);
+    end(&f);
+}
+
+// Two processors and two tenants: each beginning counts as PACE_COST_NS, so one in that time is the share, however soon each ends.
 static void
 short_jobs_begin_as_often_as_the_share_pays_for(void **state)
 {
@@ -130,7 +159,8 @@ short_jobs_begin_as_often_as_the_share_pays_for(void **state)
         assert_true(pace_end(&y));
         began++;
     }
-    assert_in_range(began, 200, 200 + PACE_YOUNG_NS / PACE_COST_NS + 1);
+    assert_in_range(began, 1000 * MS / PACE_COST_NS,
+                    (1000 * MS + PACE_YOUNG_NS) / PACE_COST_NS + 2);
     assert_true(pace_may(f.other, 2, start + 1000 * MS, &again_ns));
     end(&f);
 }
@@ -142,6 +172,7 @@ main(void)
         cmocka_unit_test(a_tenant_beside_another_begins_as_many_as_its_share_of_the_processors),
         cmocka_unit_test(each_may_begin_one_and_a_job_that_lasts_is_not_young),
         cmocka_unit_test(a_tenant_that_is_alone_begins_as_many_as_it_wants),
+        cmocka_unit_test(a_tenant_that_uses_its_share_waits_while_the_other_one_begins),
         cmocka_unit_test(short_jobs_begin_as_often_as_the_share_pays_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
