@@ -30,7 +30,7 @@ enum {
     PATH_BYTES = 8192,      // of one
     LEVELS_MAX = 128,
     PAUSE_MS = 10,
-    PARTNER_MS = 5, // the two events of a renaming come one after the other
+    PARTNER_MS = 20, // the two events of a renaming come one after the other
     QUIET_MS = 10 * 1000,
 };
 
@@ -48,6 +48,7 @@ struct watching {
     char path[FILES_PATH_MAX]; // of the root
     char only[NAME_MAX + 1];   // one file of it; "": all
     bool recursive, over, failed_early;
+    bool strayed; // a watched folder is at a place that is not known
     struct watch_tree tree;
     struct half moved;
     uint64_t unwatched, unwatched_sent;
@@ -271,6 +272,20 @@ went_out(struct watching *w, struct err *e)
     return r;
 }
 
+// A folder from outside, or one whose other half came too late, and which is not watched any more because of that. If it has moved on,
+// later events do not lead to it when folders above it move, too: then all are watched again.
+static int
+came_from_somewhere(struct watching *w, struct watched *folder, const char *name, struct err *e)
+{
+    const int wd = folder->wd;
+    const uint64_t unwatched = w->unwatched;
+    int r = watch_new(w, folder, name, true, e);
+    const struct watched *now = watch_tree_by_wd(&w->tree, wd);
+    w->strayed = w->strayed || (w->unwatched == unwatched &&
+                                (now == NULL || watch_tree_child(&w->tree, now, name) == NULL));
+    return r;
+}
+
 static int
 came_in(struct watching *w, struct watched *folder, const struct inotify_event *event,
         struct err *e)
@@ -280,7 +295,8 @@ came_in(struct watching *w, struct watched *folder, const struct inotify_event *
     if (!m->there || m->cookie != event->cookie) {
         int r = put(w, STOCKADE__V1__FILE_CHANGE__FILE_CHANGE_CREATE, folder, event->name,
                     is_folder, NULL, e);
-        return r == 0 && is_folder ? watch_new(w, folder, event->name, true, e) : r;
+        return r == 0 && is_folder && w->recursive ? came_from_somewhere(w, folder, event->name, e)
+                                                   : r;
     }
     m->there = false;
     int r =
@@ -288,8 +304,8 @@ came_in(struct watching *w, struct watched *folder, const struct inotify_event *
     struct watched *moved = is_folder ? watch_tree_child(&w->tree, m->folder, m->name) : NULL;
     if (r < 0 || !is_folder)
         return r;
-    if (moved == NULL)
-        return watch_new(w, folder, event->name, false, e);
+    if (moved == NULL) // it was moved on before it could be entered: all in it is new to the caller
+        return watch_new(w, folder, event->name, true, e);
     (void)watch_tree_move(&w->tree, moved, folder, event->name);
     return 0;
 }
@@ -354,7 +370,7 @@ changed_itself(struct watching *w, struct watched *folder, uint32_t mask, struct
 static int
 overflowed(struct watching *w, struct err *e)
 {
-    w->moved.there = false;
+    w->moved.there = w->strayed = false;
     int r = begin(w, e);
     w->overflow = true;
     if (r == 0 || e->sys != ENOENT)
@@ -407,6 +423,8 @@ read_events(struct watching *w, struct err *e)
         if ((event->mask & IN_Q_OVERFLOW) != 0)
             return overflowed(w, e); // the rest is of watches that have ended
         r = handle(w, event, e);
+        if (r == 0 && w->strayed && !w->over)
+            return overflowed(w, e);
         at += (ssize_t)(sizeof *event + event->len);
     }
     return r;
