@@ -351,6 +351,8 @@ on_added(void *cookie, const struct stockade_end *end)
     ProtobufCMessage *m = NULL;
     struct stockade_error e;
     b->add_call = 0;
+    if (b->failed) // the stream was cancelled before, so the batch may be gone: why it failed stays
+        return;
     if (end->error != NULL) {
         on_refused(b, end->error);
         return;

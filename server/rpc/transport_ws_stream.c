@@ -2,6 +2,8 @@
 // See transport_ws.h. Rules found by experience:
 //   - An aio submitted after nng_stream_close() never completes. Submitting and closing happen on one thread, and a
 //     stream that is closing submits nothing.
+//   - Nor does one that was submitted just after nng itself had found the connection closed: then nng_stream_close() does nothing,
+//     and the aio stays in its queue. Cancelled, it completes.
 //   - A stream is freed when none of its aios is in progress, and not on the loop thread: nng waits up to 100 ms for the
 //     peer's closing handshake.
 //   - nng reads ahead. If it finds the connection closed while no receive is pending, a later receive never
@@ -238,9 +240,13 @@ ws_stream_write(struct transport_stream *s, const struct iovec *iov, unsigned n)
 void
 ws_stream_close(struct transport_stream *s)
 {
+    const struct ws_op *const begun[] = {&s->rx, &s->tx, &s->pong};
     assert(!s->closing);
     s->closing = true;
     nng_stream_close(s->stream);
+    for (size_t i = 0; i < sizeof begun / sizeof begun[0]; i++)
+        if (begun[i]->busy)
+            nng_aio_cancel(begun[i]->aio);
     stream_end_if_idle(s);
 }
 
