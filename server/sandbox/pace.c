@@ -72,8 +72,8 @@ pace_may(struct tenant *t, uint32_t processors, uint64_t now_ns, uint64_t *again
         *again_ns = eldest(s)->since_ns + PACE_YOUNG_NS;
     else if (s->due_ns > now_ns + PACE_YOUNG_NS)
         *again_ns = s->due_ns - PACE_YOUNG_NS;
-    else if (now_ns < s->due_ns + PACE_DEFER_NS && is_crowded(t->all, processors))
-        *again_ns = s->due_ns + PACE_DEFER_NS;
+    else if (now_ns < s->due_ns && is_crowded(t->all, processors))
+        *again_ns = s->due_ns;
     else
         return true;
     return false;

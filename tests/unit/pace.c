@@ -125,9 +125,9 @@ a_tenant_that_uses_its_share_waits_while_the_other_one_begins(void **state)
     assert_true(pace_may(f.other, 2, start + MS, &again_ns));
     pace_begin(&y[1], f.other, 2, start + MS);
     assert_false(pace_may(f.busy, 2, start + 6 * MS, &again_ns));
-    assert_int_equal(again_ns, start + PACE_COST_NS + PACE_DEFER_NS);
+    assert_int_equal(again_ns, start + PACE_COST_NS);
     assert_true(pace_may(f.busy, 4, start + 6 * MS, &again_ns));
-    assert_true(pace_may(f.busy, 2, again_ns, &again_ns)); // it never waits longer
+    assert_true(pace_may(f.busy, 2, again_ns, &again_ns)); // its share pays for it now
     assert_true(pace_end(&y[1]));
     assert_true(pace_may(f.busy, 2, start + 6 * MS, &again_ns));
     pace_begin(&y[2], f.busy, 2, start + 6 * MS);
