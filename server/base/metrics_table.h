@@ -177,6 +177,8 @@
           "Time from the request to the spawner until the guest of a sandbox is ready.")           \
     COUNTER(SANDBOXES_LOST, NUMBER, NONE, NONE, "stockade_sandboxes_lost_total",                   \
             "Sandboxes that were removed because their guest failed.")                             \
+    COUNTER(KERNEL_MEMORY_ENDS, NUMBER, NONE, NONE, "stockade_sandboxes_kernel_memory_ends_total", \
+            "Sandboxes that were destroyed because they made the kernel hold lists of names.")     \
     LOSS(SANDBOXES_LEFT, NONE, "stockade_sandboxes_unremoved_total",                               \
          "Sandboxes that could not be removed completely.", "sandboxes",                           \
          "sandboxes could not be removed completely")                                              \

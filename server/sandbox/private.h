@@ -12,6 +12,7 @@ struct sandboxes {
     const struct sandbox_networks *networks;
     const struct sandbox_mounters *mounters; // NULL: none registered
     const struct sandbox_jobs *jobs;         // NULL: none registered
+    struct lists lists;
     struct idtable table;
     struct list owned; // sandboxes with an owner, oldest first
     uint64_t taken;    // number of sandboxes that were ever taken

@@ -108,7 +108,7 @@ struct spawn_config {
     uint32_t relay_gid;
     struct spawn_limits limits_max; // the maximum for every request
 };
-#define SPAWN_VERSION 6u
+#define SPAWN_VERSION 7u
 
 // A feature that was probed at the start. `detail` has the result, and the consequences if it is missing.
 struct spawn_feature {
@@ -267,6 +267,9 @@ enum spawn_op {
     // RESOURCE_EXHAUSTED with the reason FETCHERS: the one before still runs. They have the same account, so one that was taken over
     // must not see another one.
     SPAWN_FETCHER = 33,
+    // slot: live, frozen. For sandbox/lists.h. arg 0: `amount` is the bytes of general kernel memory of the host that are charged to no
+    // cgroup; 1: how many lists of names the sandbox's descriptors can hold at most
+    SPAWN_LISTS = 34,
 };
 
 // Descriptors of a STATES reply, O_PATH, of read-only mounts that no path leads to. What differs between the two states exists in
@@ -383,6 +386,7 @@ struct spawn_reply {
     uint32_t uid;   // CREATE: first host id of its range
     uint32_t layer; // SEAL, RESTORE, INHERIT, ADOPT, GRAFT: see there; DISK_OPEN: the disk's number
     uint64_t duration_ns; // duration of the operation
+    uint64_t amount;      // LISTS
     struct err err;
 };
 

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bounds the memory that jobs make the kernel hold for lists of names.
+//
+// overlayfs merges the names of a folder that comes from several layers into a list, and keeps it as long as a descriptor of the folder
+// exists that has read it; after each change of the folder, the next descriptor gets a list of its own (fs/overlayfs/readdir.c).
+// No cgroup is charged for that: 64 to 512 bytes per name. No kernel has a limit for it, and no hook of BPF or seccomp sees a
+// list, so the broker looks:
+//
+//   every 100 ms, while a sandbox has such folders:  memory of the kernel that is not charged, of the host
+//     16 MiB above its lowest   ->  every 500 ms: descriptors of folders, per sandbox. None has many: that is the new lowest
+//     128 MiB above it          ->  destroys the sandbox whose descriptors may hold most, one after the other until it is below
+//
+// So one sandbox can hold 128 MiB at most, and what it can make between two looks.
+//
+// Its jobs end with OUTCOME_LIMIT, and the kernel frees the lists with their descriptors. A sandbox may hold most if its number
+// of descriptors, times the names that its files have, is highest, since no interface shows whose a list is. One with few names and
+// few open folders is never destroyed. Loop thread only.
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct sandbox;
+struct sandboxes;
+struct loop_timer;
+
+// Of one sandbox.
+struct lists_of {
+    bool watched;
+    bool ends;          // it was destroyed for its lists
+    uint64_t inherited; // names in layers of other sandboxes
+    uint64_t names;     // the most that were seen
+    uint64_t folders;   // descriptors, at the last look
+};
+
+// Of all.
+struct lists {
+    struct loop_timer *timer; // NULL: nothing is watched
+    uint32_t watched, ending;
+    uint32_t asked; // replies that are missing
+    uint32_t turn;
+    uint64_t low, now; // bytes
+};
+
+// It has folders that come from several layers from now on.
+void lists_watch(struct sandbox *s);
+
+// It gets layers of this one; NULL: of the state directory.
+void lists_inherit(struct sandbox *s, const struct sandbox *from);
+
+// Nothing of it is left.
+void lists_forget(struct sandbox *s);
