@@ -244,6 +244,8 @@
           "Operations on files that are in progress, watches included.")                           \
     GAUGE(FILES_TRANSFERS, NUMBER, NONE, "stockade_file_transfers",                                \
           "Files and archives that callers are sending, with Send and Finish.")                    \
+    COUNTER(TRANSFERS_CUT, NUMBER, NONE, NONE, "stockade_template_transfers_cut_total",            \
+            "Slow archives of templates that lost their place to another caller's.")               \
     COUNTER(FILES_CUT_OFF, NUMBER, NONE, NONE, "stockade_file_operations_cut_off_total",           \
             "Operations on files whose program in the sandbox ended before them.")                 \
     COUNTER(FILES_READ_BYTES, BYTES, NONE, NONE, "stockade_file_read_bytes_total",                 \
