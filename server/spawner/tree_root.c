@@ -283,8 +283,12 @@ tree_paths_meet(const char *a, const char *b)
 bool
 tree_root_has_place(const struct tree *t, uint32_t number, const char *at)
 {
+    // A volume may take the place of one of these, or lie in it, but not hide it: jobs begin in the first.
+    static const char *const expected[] = {"/home/agent", "/var/tmp"};
     const struct tree_root *r = &t->roots[number];
     bool has = path_is_plain(at, SPAWN_AT_MAX);
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0] && has; i++)
+        has = strlen(at) >= strlen(expected[i]) || !tree_paths_meet(expected[i], at);
     for (uint32_t i = 1; i < r->layers_n && has; i++)
         has = !tree_paths_meet(r->at[i], at);
     return has;
