@@ -325,6 +325,18 @@ def files_are_checked_tested_and_explained_without_a_broker(b):
     ended(policy(None, "check", f"{b.folder}/nothing.yaml"), 1, "No such file")
     ended(policy(None, "check", write(b.folder, "alias.yaml", "layers: &a []")), 1, "alias.yaml:1:9")
     ended(policy(None, "check", write(b.folder, "fails.yaml", BASE.replace("expect: deny, rule", "expect: allow, rule"))), 1, "fails.yaml:4:", "test 1 fails")
+    of_team = write(b.folder, "team.yaml", """layers:
+  - name: ours
+    tenants: [team]
+    rules:
+      - {id: no, match: {commands: ["true"]}, verdict: deny, tests: [{call: {command: ["true"]}, expect: deny}]}
+""")
+    for action in ("check", "test"):  # what the test leaves out is not what the layer is about
+        ended(policy(None, action, of_team), 1, "the layer is about some tenants, and the call is of uid:1000: add tenant to it")
+    with open(of_team, encoding="utf-8") as f:
+        text = f.read()
+    ended(policy(None, "check", write(b.folder, "team.yaml", text.replace("call: {", "call: {tenant: team, "))), 0)
+    ended(policy(None, "check", write(b.folder, "kinds.yaml", text.replace("tenants: [team]", "templates: [wide]"))), 1, "add template to it")
     ended(policy(None, "test", good, tests), 0, "4 tests, 0 failed")
     wrong = write(b.folder, "wrong.yaml", TESTS.replace("expect: limit", "expect: deny"))
     ended(policy(None, "test", good, wrong), 1, "wrong.yaml: test 2: it expects deny, but the decision is limit by small/memory", "4 tests, 1 failed")
