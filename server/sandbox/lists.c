@@ -15,12 +15,14 @@
 
 enum {
     LOOK_MS = 100,
-    COUNT_TURNS = 5, // a count per so many looks, below LISTS_MAX
+    EXACT_TURNS = 20, // at least one exact look in so many
     FOLDERS_MANY =
         16, // descriptors of which a sandbox with few names may have more than one job needs
+    HIDES_LOOKS = 2,       // what a program sends to another arrives before the second
     NAMES_OF_ROOT = 16384, // in a folder of the host that its jobs may change
     LIST_BYTES_MAX = 512,  // one name of 255 bytes
 };
+#define LISTS_LOOK (UINT64_C(8) << 20)
 #define LISTS_STEP (UINT64_C(16) << 20)
 #define LISTS_MAX  (UINT64_C(128) << 20)
 
@@ -63,7 +65,7 @@ static bool
 is_suspect(const struct sandbox *s)
 {
     return s->lists.watched && s->state != SANDBOX_DELETING &&
-           (s->lists.folders >= FOLDERS_MANY || may_hold(s) >= LISTS_MAX);
+           (s->lists.folders >= FOLDERS_MANY || s->lists.hidden > 0 || may_hold(s) >= LISTS_MAX);
 }
 
 static bool
@@ -97,7 +99,7 @@ static void
 judge(struct sandboxes *all)
 {
     struct lists *l = &all->lists;
-    struct sandbox *worst = NULL;
+    struct sandbox *worst = NULL, *hides = NULL;
     const uint64_t growth = l->now - l->low;
     uint64_t suspects = 0;
     if (l->ending > 0)
@@ -110,15 +112,19 @@ judge(struct sandboxes *all)
         suspects++;
         if (worst == NULL || may_hold(s) > may_hold(worst))
             worst = s;
+        if (s->lists.hidden > 0 && (hides == NULL || s->lists.hides_for > hides->lists.hides_for))
+            hides = s;
     }
     if (suspects == 0)
         l->low = l->now; // it is the host's own
     else if (growth < LISTS_MAX)
         return;
-    else if (may_hold(worst) < growth / (2 * suspects))
-        l->low = l->now; // all of them together cannot hold half of it
-    else
+    else if (may_hold(worst) >= growth / (2 * suspects))
         blame(worst, growth);
+    else if (hides == NULL)
+        l->low = l->now; // all of them together cannot hold half of it
+    else if (hides->lists.hides_for >= HIDES_LOOKS)
+        blame(hides, growth);
 }
 
 static void
@@ -128,16 +134,18 @@ on_counted(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
     struct sandboxes *all = s->all;
     (void)fds;
     s->lists.folders = reply->ok != 0 ? reply->amount : 0;
+    s->lists.hidden = reply->ok != 0 ? reply->hidden : 0;
+    s->lists.hides_for = s->lists.hidden > 0 ? s->lists.hides_for + 1 : 0;
     if (--all->lists.asked == 0)
         judge(all);
     sandbox_let_go(s);
 }
 
 static void
-ask(struct sandbox *s, bool count, spawn_done *done)
+ask(struct sandbox *s, enum spawn_lists what, spawn_done *done)
 {
     struct err e;
-    if (spawn_lists(s->all->srv->spawn, s->slot, s->generation, count, done, s, &e) < 0)
+    if (spawn_lists(s->all->srv->spawn, s->slot, s->generation, what, done, s, &e) < 0)
         return; // it hangs, or is going: the next look tries again
     sandbox_hold(s);
     s->all->lists.asked++;
@@ -151,12 +159,12 @@ count_all(struct sandboxes *all)
         struct sandbox *s = list_entry(it, struct sandbox, node);
         if (!can_ask(s))
             continue;
-        ask(s, true, on_counted);
+        ask(s, SPAWN_LISTS_FOLDERS, on_counted);
     }
 }
 
 static void
-on_measured(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+on_exact(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
     struct sandbox *s = cookie;
     struct lists *l = &s->all->lists;
@@ -165,9 +173,26 @@ on_measured(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX
     if (reply->ok != 0) {
         l->now = reply->amount;
         l->low = l->low == 0 || l->now < l->low ? l->now : l->low;
-        const uint64_t growth = l->now - l->low;
-        if (growth >= LISTS_MAX || (growth >= LISTS_STEP && ++l->turn % COUNT_TURNS == 0))
+        l->slabs = l->slabs_now;
+        if (l->now - l->low >= LISTS_STEP)
             count_all(s->all);
+    }
+    sandbox_let_go(s);
+}
+
+static void
+on_slabs(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
+{
+    struct sandbox *s = cookie;
+    struct lists *l = &s->all->lists;
+    (void)fds;
+    l->asked--;
+    if (reply->ok != 0) {
+        l->slabs_now = reply->amount;
+        l->slabs = l->slabs_now < l->slabs ? l->slabs_now : l->slabs;
+        const bool grew = l->slabs_now - l->slabs >= LISTS_LOOK || l->now - l->low >= LISTS_MAX;
+        if ((l->turn++ % EXACT_TURNS == 0 || grew) && can_ask(s))
+            ask(s, SPAWN_LISTS_UNCHARGED, on_exact);
     }
     sandbox_let_go(s);
 }
@@ -188,7 +213,7 @@ look(void *cookie)
         any = s;
     }
     if (any != NULL && l->asked == 0)
-        ask(any, false, on_measured); // of the host: any one will do
+        ask(any, SPAWN_LISTS_SLABS, on_slabs); // of the host: any one will do
 }
 
 void
@@ -200,7 +225,8 @@ lists_watch(struct sandbox *s)
     s->lists.watched = true;
     if (l->watched++ > 0)
         return;
-    l->low = 0;
+    l->low = l->now = l->slabs = 0;
+    l->turn = 0;
     if (loop_timer_start(s->all->srv->loop, &l->timer, 0, look, s->all) < 0)
         log_event(LOG_ERROR, "kernel-memory", "out of memory: lists of names are not bounded");
 }

@@ -96,11 +96,11 @@ spawn_hold(struct spawn *s, uint32_t slot, uint32_t generation, bool held, spawn
 }
 
 int
-spawn_lists(struct spawn *s, uint32_t slot, uint32_t generation, bool count, spawn_done *done,
-            void *cookie, struct err *e)
+spawn_lists(struct spawn *s, uint32_t slot, uint32_t generation, enum spawn_lists what,
+            spawn_done *done, void *cookie, struct err *e)
 {
     const struct spawn_request q = {
-        .op = SPAWN_LISTS, .slot = slot, .generation = generation, .arg = count};
+        .op = SPAWN_LISTS, .slot = slot, .generation = generation, .arg = what};
     return spawn_ask(s, &q, done, cookie, e);
 }
 

@@ -22,8 +22,7 @@
 #include "proto/auto.h"
 
 enum {
-    LOOK_MS_MAX = 50, // CPU time of one look at a sandbox
-    IN_SOCKET = 254, // a descriptor on its way may be a socket, which holds SCM_MAX_FD (253) others
+    LOOK_MS_MAX = 50,    // CPU time of one look at a sandbox
     OUT_OF_SIGHT = 4096, // a process that cannot be looked at, or the rest after LOOK_MS_MAX
 };
 
@@ -50,37 +49,37 @@ open_of_proc(const struct spawner *s, const char *name)
     return f;
 }
 
-// A kernel without slabinfo: all slabs that cannot be reclaimed, charged ones included.
 static int
 all_slabs(const struct spawner *s, uint64_t *out, struct err *e)
 {
+    static const char key[] = "SUnreclaim:";
     char line[256];
-    unsigned long long kib;
     FILE *f = open_of_proc(s, "meminfo");
     if (f == NULL)
         return err_sys(e, errno, "open /proc/meminfo");
     int r = err_set(e, ERR_INTERNAL, "/proc/meminfo has no SUnreclaim");
     while (r < 0 && fgets(line, sizeof line, f) != NULL) {
-        if (sscanf(line, "SUnreclaim: %llu kB", &kib) != 1)
+        if (strncmp(line, key, sizeof key - 1) != 0)
             continue;
-        *out = (uint64_t)kib << 10;
+        *out = strtoull(line + sizeof key - 1, NULL, 10) << 10;
         r = 0;
     }
     (void)fclose(f);
     return r;
 }
 
+// Of a kernel without slabinfo: all of them.
 static int
 uncharged(const struct spawner *s, uint64_t *out, struct err *e)
 {
-    char line[512], name[128];
+    char line[512];
     unsigned long long objects, bytes;
     FILE *f = open_of_proc(s, "slabinfo");
     if (f == NULL)
         return all_slabs(s, out, e);
     *out = 0;
     while (fgets(line, sizeof line, f) != NULL) // NAME ACTIVE OBJECTS BYTES ...
-        if (sscanf(line, "%127s %*u %llu %llu", name, &objects, &bytes) == 3 && is_uncharged(name))
+        if (is_uncharged(line) && sscanf(line, "%*s %*u %llu %llu", &objects, &bytes) == 2)
             *out += (uint64_t)(objects * bytes);
     (void)fclose(f);
     return 0;
@@ -89,7 +88,7 @@ uncharged(const struct spawner *s, uint64_t *out, struct err *e)
 // ---- the descriptors of a sandbox
 
 struct look {
-    uint64_t folders;
+    uint64_t folders, hidden;
     uint64_t until_ns; // of the CPU time of this thread
     pid_t before;      // the task that was looked at last
 };
@@ -139,7 +138,7 @@ look_at_descriptor(struct look *l, int folder_fd, int info_fd, const char *name)
     if (S_ISDIR(st.stx_mode) && is_of_overlay(folder_fd, name))
         l->folders++;
     else if (S_ISSOCK(st.stx_mode))
-        l->folders += IN_SOCKET * in_flight(info_fd, name);
+        l->hidden += in_flight(info_fd, name);
 }
 
 static void
@@ -199,7 +198,8 @@ look_at_tasks(const struct spawner *s, struct look *l, int cgroup_fd, const char
 
 // Its processes are in its cgroup and in those below it, which have none (cgroup.h).
 static int
-look_at_sandbox(const struct spawner *s, const struct slot *slot, uint64_t *out, struct err *e)
+look_at_sandbox(const struct spawner *s, const struct slot *slot, struct spawn_reply *out,
+                struct err *e)
 {
     struct look l = {.until_ns = cpu_ns() + LOOK_MS_MAX * UINT64_C(1000000)};
     int fd = openat(slot->cgroup.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -215,7 +215,8 @@ look_at_sandbox(const struct spawner *s, const struct slot *slot, uint64_t *out,
         if (entry->d_type == DT_DIR && strcmp(entry->d_name, "..") != 0)
             look_at_tasks(s, &l, dirfd(d), entry->d_name);
     (void)closedir(d);
-    *out = l.folders + (is_late(&l) ? OUT_OF_SIGHT : 0);
+    out->amount = l.folders + (is_late(&l) ? OUT_OF_SIGHT : 0);
+    out->hidden = l.hidden;
     return 0;
 }
 
@@ -223,8 +224,10 @@ void
 lists_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
 {
     struct err e;
-    uint64_t *amount = &answer_reply(a)->amount;
-    int r = q->arg == 0 ? uncharged(s, amount, &e) : look_at_sandbox(s, slot, amount, &e);
+    struct spawn_reply *reply = answer_reply(a);
+    int r = q->arg == SPAWN_LISTS_SLABS       ? all_slabs(s, &reply->amount, &e)
+            : q->arg == SPAWN_LISTS_UNCHARGED ? uncharged(s, &reply->amount, &e)
+                                              : look_at_sandbox(s, slot, reply, &e);
     if (r < 0)
         answer_err(s, a, &e);
     else

@@ -267,8 +267,7 @@ enum spawn_op {
     // RESOURCE_EXHAUSTED with the reason FETCHERS: the one before still runs. They have the same account, so one that was taken over
     // must not see another one.
     SPAWN_FETCHER = 33,
-    // slot: live, frozen. For sandbox/lists.h. arg 0: `amount` is the bytes of general kernel memory of the host that are charged to no
-    // cgroup; 1: how many lists of names the sandbox's descriptors can hold at most
+    // slot: live, frozen. For sandbox/lists.h; arg: enum spawn_lists. `amount`: see there
     SPAWN_LISTS = 34,
 };
 
@@ -339,6 +338,17 @@ spawn_is_job_folder(const char *path)
     return false;
 }
 
+// Of LISTS. SLABS takes 20 us, UNCHARGED 1 ms and more.
+enum spawn_lists {
+    // bytes of kernel memory of the host that cannot be reclaimed, charged to a cgroup or not
+    SPAWN_LISTS_SLABS,
+    // bytes of the general part of it that is charged to none
+    SPAWN_LISTS_UNCHARGED,
+    // descriptors of the sandbox that can hold a list; `hidden`: on their way through its sockets
+    SPAWN_LISTS_FOLDERS,
+    SPAWN_LISTS_N,
+};
+
 // Descriptors of a NET_OPEN reply. The last two are missing if the kernel has no IPv6.
 enum spawn_net_fd { NET_FD_TCP4 = 0, NET_FD_UDP4, NET_FD_TCP6, NET_FD_UDP6 };
 
@@ -387,6 +397,7 @@ struct spawn_reply {
     uint32_t layer; // SEAL, RESTORE, INHERIT, ADOPT, GRAFT: see there; DISK_OPEN: the disk's number
     uint64_t duration_ns; // duration of the operation
     uint64_t amount;      // LISTS
+    uint64_t hidden;      // the same
     struct err err;
 };
 

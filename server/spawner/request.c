@@ -236,7 +236,7 @@ static const struct op_row {
                       TREE_NUMBERS, false},
     [SPAWN_UNSEAL] = {"UNSEAL", copy_handle, IN(SLOT_LIVE), 0, 0, false},
     [SPAWN_FETCHER] = {"FETCHER", fetcher_process_start, 0, 1, FETCH_SECONDS_MAX, false},
-    [SPAWN_LISTS] = {"LISTS", lists_handle, IN_HANDED_OUT, 0, 1, false},
+    [SPAWN_LISTS] = {"LISTS", lists_handle, IN_HANDED_OUT, 0, SPAWN_LISTS_N - 1, false},
     [SPAWN_UNROOT] = {"UNROOT", handle_unroot, 0, 0, SPAWN_ROOTS_MAX - 1, false},
 };
 enum { OPS_N = sizeof op_rows / sizeof op_rows[0] };

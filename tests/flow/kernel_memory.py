@@ -29,32 +29,52 @@ open("0", "w").close()
 for i in range(int(sys.argv[2])):
     os.link("0", f"{i:0100}")
 ' """
-# Each descriptor reads a version of the folder of its own, whose list the kernel keeps. `hide`: they are in sockets, in no table.
+# Each descriptor reads a version of the folder of its own, whose list the kernel keeps. "hide": they are in sockets, in no table;
+# "nest": in sockets that are in a socket, so that no folder is seen; "apart": in the table of a thread.
 HOLD = """exec python3 -c '
-import ctypes, os, socket, sys, time
+import ctypes, os, socket, sys, threading, time
+folder, n, how = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 names = ctypes.create_string_buffer(400)  # the first read makes the whole list
 getdents64 = 217 if os.uname().machine == "x86_64" else 61
+close_range, unshare = 436, 2
 call = ctypes.CDLL(None).syscall
-folder, n, hide = sys.argv[1], int(sys.argv[2]), len(sys.argv) > 3
-held = []
-print("begun", flush=True)
-while len(held) < n:
+pair = lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+kept = []
+
+def read_one():
     fd = os.open(folder, os.O_RDONLY)
     assert call(getdents64, fd, names, 400) > 0
-    if hide:
-        if len(held) % 64 == 0:
-            pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-            held.append(pair)
-        pair[0].setblocking(False)
-        socket.send_fds(pair[0], [b"x"], [fd])
-        os.close(fd)
-    held.append(fd)
     open(folder + "/version", "w").close()
     os.unlink(folder + "/version")
-print("all", len(held), flush=True)
-time.sleep(600)' """
+    return fd
 
+def put(into, fds):  # into a socket, which must not be full
+    socket.send_fds(into[0], [b"x"], fds)
+    for fd in fds:
+        os.close(fd)
 
+def hold():
+    if how == ["apart"]:
+        assert call(close_range, 5000, 5000, unshare) == 0
+    outer = []
+    while len(kept) < n:
+        fds = [read_one() for i in range(5 if how in (["hide"], ["nest"]) else 1)]
+        if how in (["hide"], ["nest"]):
+            inner = pair()
+            put(inner, fds)
+            fds = [inner]
+        if how == ["nest"]:
+            outer = outer if len(kept) % 4 else pair()
+            put(outer, [inner[0].detach(), inner[1].detach()])
+            fds = [outer]
+        kept.extend(fds)
+    print("all", len(kept), flush=True)
+    time.sleep(600)
+
+print("begun", flush=True)
+thread = threading.Thread(target=hold)
+thread.start()
+thread.join()' """
 # The names exist only while the lists are made.
 CYCLE = """exec python3 -c '
 import os, time
@@ -138,6 +158,14 @@ def descriptors_on_their_way_through_a_socket_count(b, c):
     is_ended_in_time(c, with_layers(c), HOLD + "many 1000 hide")
 
 
+def a_thread_with_descriptors_of_its_own_counts(b, c):
+    is_ended_in_time(c, with_layers(c), HOLD + "many 1000 apart")
+
+
+def descriptors_in_sockets_in_sockets_count(b, c):
+    is_ended_in_time(c, with_layers(c), HOLD + "many 1000 nest")
+
+
 def a_fork_holds_the_names_that_it_inherited(b, c):
     box = with_layers(c)
     fork = c.unary(SANDBOX + "Fork", {"id": box, "count": 1}).sandboxes[0].id
@@ -162,7 +190,8 @@ def who_lists_many_folders_and_closes_them_goes_on(b, c):
     c.unary(SANDBOX + "Delete", {"id": box})
 
 
-TESTS = [what_holds_lists_ends_and_a_neighbour_does_not, names_that_are_removed_again_count, descriptors_on_their_way_through_a_socket_count, a_fork_holds_the_names_that_it_inherited,
+TESTS = [what_holds_lists_ends_and_a_neighbour_does_not, names_that_are_removed_again_count, descriptors_on_their_way_through_a_socket_count,
+         descriptors_in_sockets_in_sockets_count, a_thread_with_descriptors_of_its_own_counts, a_fork_holds_the_names_that_it_inherited,
          root_inside_holds_the_names_of_the_root_without_a_snapshot, who_lists_many_folders_and_closes_them_goes_on]
 
 if __name__ == "__main__":
