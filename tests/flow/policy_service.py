@@ -190,7 +190,13 @@ def a_request_narrows_itself_and_widens_nothing(b):
 def what_was_learnt_passes_and_nothing_else_does(b):
     learnt = f"{b.folder}/learnt.yaml"
     python = "import socket; s = socket.socket(); s.settimeout(1); s.connect((\"192.0.2.9\", 443))"
-    ended(stockade(b, "run", "--template", "wide", "--learn", learnt, "--", "echo", "a", "*b"), 0)
+    ended(stockade(b, "run", "--template", "wide", "--learn", learnt, "--", "echo", "a", "b"), 0)
+    star = f"{b.folder}/star.yaml"  # a pattern would mean other commands
+    ended(stockade(b, "run", "--template", "wide", "--learn", star, "--", "echo", "a", "*b"), 0)
+    ended(policy(None, "explain", "--policy", star, "--template", "wide", "--", "echo", "a", "xb"), 77, "learnt.wide/other-commands")
+    with open(star, encoding="utf-8") as f:
+        text = f.read()
+    check("# INCOMPLETE" in text and "echo a *b" in text and "would allow other commands" in text, text)
     ended(stockade(b, "run", "--template", "wide", "--learn", learnt, "--", "true"), 125, "File exists")
     for begin in ("", "x"):  # a pattern is cut, but no character in it
         long = f"{b.folder}/long{begin}.yaml"
@@ -198,7 +204,7 @@ def what_was_learnt_passes_and_nothing_else_does(b):
         ended(policy(b, "check", long), 0, "1 layer")
     with open(learnt, encoding="utf-8") as f:
         text = f.read()
-    check("# Learnt by stockade" in text and '"echo a *b"' in text and "otherwise" not in text, text)
+    check("# Learnt by stockade" in text and '"echo a b"' in text and "otherwise" not in text, text)
     check("executed" in text or "\nexec" not in stockade(b, "inspect").stdout, text)
     box = ended(stockade(b, "create", "--template", "wide"), 0).strip()
     ended(stockade(b, "exec", box, "--", "sh", "-c", "echo two  blanks; ls /"), 0)
