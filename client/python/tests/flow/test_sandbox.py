@@ -514,7 +514,8 @@ context = sandbox.create_context()
 context.run("x = 41")
 process = sandbox.start("sh", "-c", sys.argv[2])
 print(sandbox.id, context.id, process.id, flush=True)
-context.run("y = 1; print('begun'); import time; time.sleep(60)", on_stdout=lambda text: print(text, flush=True))
+code = "y = 1; print('begun'); import time; time.sleep(60)"
+context.run(code, on_stdout=lambda text: print(text, flush=True))
 """
 
 
