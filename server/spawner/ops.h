@@ -311,6 +311,9 @@ struct spawn_root {
     uint32_t user_root;
     // /usr and the further folders are writable by them; only with user_root. Otherwise they are read-only mounts there.
     uint32_t writable;
+    // The files of its sandboxes are on scratch disks (disk/order.h) instead of in memory. CREATE: FAILED_PRECONDITION with the
+    // reason NO_DISKS, RESOURCE_EXHAUSTED: the host's disk has no room. LIMIT cannot change disk_bytes and inodes
+    uint32_t on_disk;
     char hostname[64];
     char at[SPAWN_ROOT_LAYERS_MAX][SPAWN_PATH_MAX]; // where each is mounted: "", "/usr", "/opt"
     uint32_t hosts_n;

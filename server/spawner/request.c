@@ -102,9 +102,16 @@ handle_limit(struct spawner *s, struct slot *slot, const struct spawn_request *q
     struct err e;
     const struct spawn_limits *l = &q->limits;
     const struct spawn_limits *now = slot->limits_unsure ? NULL : &slot->limits;
+    const bool other_disk =
+        l->disk_bytes != slot->limits.disk_bytes || l->inodes != slot->limits.inodes;
     int r = 0;
-    if (!now || l->disk_bytes != now->disk_bytes || l->inodes != now->inodes)
+    if (tree_root_is_on_disk(s->tree, slot->root) && other_disk) {
+        r = err_set(&e, ERR_FAILED_PRECONDITION, "its files are on a disk of a fixed size");
+        err_detail(&e, "DISK_FIXED", "disk_bytes",
+                   "leave disk and inodes as the template has them");
+    } else if (!now || other_disk) {
         r = resize(s, slot, l, &e);
+    }
     if (r == 0)
         r = cgroup_limit(&s->cgroups, &slot->cgroup, slot->name, l, now, &e);
     if (r == 0)
