@@ -30,8 +30,8 @@ fair_leave_turn(struct fair_use *u)
 }
 
 // A tenant that is not active uses nothing.
-static void
-mark(struct fair *f, struct fair_use *u, bool busy)
+void
+fair_mark(struct fair *f, struct fair_use *u, bool busy)
 {
     busy = busy && u->weight > 0;
     if (busy == u->busy)
@@ -45,7 +45,7 @@ fall_silent(struct fair *f, struct fair_use *u)
 {
     if (u->weight == 0)
         return;
-    mark(f, u, false);
+    fair_mark(f, u, false);
     list_remove(&u->node);
     f->weights -= u->weight;
     f->active_n--;
@@ -79,7 +79,7 @@ fair_seen(struct fair *f, struct fair_use *u, uint32_t weight, uint64_t now_ns)
     f->weights += weight;
     f->heaviest = f->active_n > 0 && f->heaviest > weight ? f->heaviest : weight;
     f->active_n++;
-    mark(f, u, busy);
+    fair_mark(f, u, busy);
 }
 
 bool
@@ -91,15 +91,26 @@ fair_counts(struct fair *f, uint64_t now_ns)
     return f->active_n > 1;
 }
 
+static uint64_t
+weight_of(const struct fair_use *u)
+{
+    return u->weight > 0 ? u->weight : 1;
+}
+
+uint64_t
+fair_weights(const struct fair *f, const struct fair_use *u)
+{
+    const uint64_t weight = weight_of(u);
+    const uint64_t calm = f->weights - f->busy - (u->busy ? 0 : u->weight);
+    const uint64_t one = weight > f->heaviest ? weight : f->heaviest;
+    return weight + f->busy - (u->busy ? weight : 0) + (calm < one ? calm : one);
+}
+
 // Nanoseconds of CPU time for each second. One that is not active at the moment shares with those that are.
 static uint64_t
 share(const struct fair *f, const struct fair_use *u)
 {
-    const uint64_t weight = u->weight > 0 ? u->weight : 1;
-    const uint64_t calm = f->weights - f->busy - (u->busy ? 0 : u->weight);
-    const uint64_t one = weight > f->heaviest ? weight : f->heaviest;
-    const uint64_t all = weight + f->busy - (u->busy ? weight : 0) + (calm < one ? calm : one);
-    const uint64_t ns = SECOND_NS * f->part / PER_MILLE * weight / all;
+    const uint64_t ns = SECOND_NS * f->part / PER_MILLE * weight_of(u) / fair_weights(f, u);
     return ns > 0 ? ns : 1;
 }
 
@@ -116,7 +127,7 @@ settle(struct fair *f, struct fair_use *u, int64_t more_ns, uint64_t now_ns)
     used += more_ns;
     u->used_ns = used < most ? used : most;
     u->at_ns = now_ns;
-    mark(f, u, u->used_ns > FAIR_BUSY_NS);
+    fair_mark(f, u, u->used_ns > FAIR_BUSY_NS);
 }
 
 void

@@ -62,6 +62,12 @@ void fair_leave_turn(struct fair_use *u);
 // Whether shares count now: several tenants were active in the last half second.
 bool fair_counts(struct fair *f, uint64_t now_ns);
 
+// Its weight, and those that it shares with now.
+uint64_t fair_weights(const struct fair *f, const struct fair_use *u);
+
+// It uses its share, or does not. For shares of other things than CPU time; fair_charge() knows by itself.
+void fair_mark(struct fair *f, struct fair_use *u, bool busy);
+
 // Its requests took this much CPU time.
 void fair_charge(struct fair *f, struct fair_use *u, int64_t cpu_ns, uint64_t now_ns);
 
