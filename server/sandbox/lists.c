@@ -115,19 +115,18 @@ judge(struct sandboxes *all)
         if (s->lists.hidden > 0 && (hides == NULL || s->lists.hides_for > hides->lists.hides_for))
             hides = s;
     }
-    if (suspects == 0)
-        l->low = l->now; // it is the host's own
-    else if (growth < LISTS_MAX)
+    if (suspects > 0 && growth < LISTS_MAX)
         return;
-    else if (may_hold(worst) >= growth / (2 * suspects))
+    if (suspects > 0 && may_hold(worst) >= growth / (2 * suspects))
         blame(worst, growth);
     else if (hides == NULL)
-        l->low = l->now; // all of them together cannot hold half of it
+        l->low = l->now; // it is the host's own, or all of them together cannot hold half of it
     else if (hides->lists.hides_for >= HIDES_LOOKS)
         blame(hides, growth);
 }
 
 static void
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
 on_counted(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
     struct sandbox *s = cookie;
@@ -164,6 +163,7 @@ count_all(struct sandboxes *all)
 }
 
 static void
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
 on_exact(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
     struct sandbox *s = cookie;
@@ -181,6 +181,7 @@ on_exact(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 }
 
 static void
+// NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
 on_slabs(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
     struct sandbox *s = cookie;

@@ -78,9 +78,11 @@ uncharged(const struct spawner *s, uint64_t *out, struct err *e)
     if (f == NULL)
         return all_slabs(s, out, e);
     *out = 0;
-    while (fgets(line, sizeof line, f) != NULL) // NAME ACTIVE OBJECTS BYTES ...
+    while (fgets(line, sizeof line, f) != NULL) { // NAME ACTIVE OBJECTS BYTES ...
+        // NOLINTNEXTLINE(cert-err34-c): the kernel wrote it
         if (is_uncharged(line) && sscanf(line, "%*s %*u %llu %llu", &objects, &bytes) == 2)
             *out += (uint64_t)(objects * bytes);
+    }
     (void)fclose(f);
     return 0;
 }
