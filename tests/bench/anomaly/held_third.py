@@ -172,8 +172,8 @@ rsync -aHAXn --itemize-changes src/ snap/5/ 2>/dev/null | wc -l; rsync -rc --inp
 """),
     "go-module": (SH, """
 export PATH=$PATH:/usr/local/go/bin HOME=$PWD GOCACHE=$PWD/.cache GOFLAGS=-mod=mod GOPROXY=off GOTELEMETRY=off CGO_ENABLED=0; command -v go >/dev/null || exit 0
-mkdir -p m/sum && cd m && printf 'module example.org/m\\n\\ngo 1.20\\n' > go.mod; printf 'package sum\\n\\n// Of adds.\\nfunc Of(v ...int) (s int) {\\n\\tfor _, x := range v {\\n\\t\\ts += x\\n\\t}\\n\\treturn\\n}\\n' > sum/sum.go
-printf 'package sum\\n\\nimport "testing"\\n\\nfunc TestOf(t *testing.T) {\\n\\tt.Parallel()\\n\\tif Of(1, 2) != 3 {\\n\\t\\tt.Fatal()\\n\\t}\\n}\\n' > sum/sum_test.go; printf 'package main\\n\\nimport "example.org/m/sum"\\n\\nfunc main() { println(sum.Of(1, 2)) }\\n' > main.go
+mkdir -p m/sum && cd m && printf 'module example.org/m\\n\\ngo 1.20\\n' > go.mod; printf 'package sum\\n\\n// All adds.\\nfunc All(v ...int) (s int) {\\n\\tfor _, x := range v {\\n\\t\\ts += x\\n\\t}\\n\\treturn\\n}\\n' > sum/sum.go
+printf 'package sum\\n\\nimport "testing"\\n\\nfunc TestAll(t *testing.T) {\\n\\tt.Parallel()\\n\\tif All(1, 2) != 3 {\\n\\t\\tt.Fatal()\\n\\t}\\n}\\n' > sum/sum_test.go; printf 'package main\\n\\nimport "example.org/m/sum"\\n\\nfunc main() { println(sum.All(1, 2)) }\\n' > main.go
 gofmt -l . ; go build -p 2 -o app . 2>&1 | tail -2; ./app; go test -p 2 ./sum 2>&1 | tail -1; go list -m all 2>&1 | tail -1; go env GOOS; go mod tidy 2>&1 | tail -1; exit 0
 """),
     "node-bundler": (SH, """
@@ -217,7 +217,7 @@ for p in sorted(pathlib.Path("m/y").iterdir()): p.rename(p.with_name("2024-" + p
 for a, b in zip(*[iter(sorted(os.listdir("m/x")))] * 2): os.rename("m/x/" + a, "m/t"); os.rename("m/x/" + b, "m/x/" + a); os.rename("m/t", "m/x/" + b)'; ls m/* | wc -l
 """),
     "sessions-and-packaging": (SH, GIT + """
-export TERM=xterm-256color LANG=C.UTF-8; tmux -L w -f /dev/null new-session -d -s w -x 100 -y 30 'bash --norc' 2>/dev/null && { tmux -L w send-keys -t w 'echo $((6*7)) > ans; ls' Enter; tmux -L w split-window -t w 'top -b -n 1 | head -20; sleep 1'; sleep 0.8; tmux -L w capture-pane -p -t w | wc -l; tmux -L w list-panes -t w | wc -l; tmux -L w kill-server; }; cat ans 2>/dev/null
+export TERM=xterm-256color LANG=C.UTF-8; tmux -L w -f /dev/null new-session -d -s w -x 100 -y 30 'bash --norc' 2>/dev/null && { tmux -L w send-keys -t w 'echo $((6*7)) > answer; ls' Enter; tmux -L w split-window -t w 'top -b -n 1 | head -20; sleep 1'; sleep 0.8; tmux -L w capture-pane -p -t w | wc -l; tmux -L w list-panes -t w | wc -l; tmux -L w kill-server; }; cat answer 2>/dev/null
 command -v expect >/dev/null && expect -c 'log_user 0; set timeout 1; spawn python3 -q; expect ">>>"; send "6*7\\r"; expect "42"; puts got; send "exit()\\r"; expect eof; spawn bash --norc -i; expect "$"; send "read -sp Password: x; echo done\\r"; expect "Password:"; send "secret\\r"; expect "done"; send "exit\\r"; expect eof'
 script -qc 'git --version; sleep 0.1' t.out -T t.tim </dev/null >/dev/null 2>&1; wc -l < t.out
 mkdir -p pkg/DEBIAN pkg/usr/bin; printf '#!/bin/sh\\necho hi\\n' > pkg/usr/bin/hi; chmod 755 pkg/usr/bin/hi; printf 'Package: hi\\nVersion: 1\\nArchitecture: all\\nMaintainer: A <a@b>\\nDescription: x\\n' > pkg/DEBIAN/control; printf '#!/bin/sh\\nset -e\\n' > pkg/DEBIAN/postinst; chmod 755 pkg/DEBIAN/postinst
