@@ -16,15 +16,16 @@
 // Its jobs end with OUTCOME_LIMIT, and the kernel frees the lists with their descriptors. A sandbox may hold most if its number
 // of descriptors, times the names that its files have, is highest, since no interface shows whose a list is. One with few names and
 // few open folders is never destroyed. Descriptors in a socket can hold further sockets, so nobody sees how many they are:
-// a sandbox in which some stay is destroyed when what is seen does not explain the growth. Loop thread only.
+// a sandbox in which some stay is destroyed when what is seen does not explain the growth. lists_watch.c does this; here is what it keeps.
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct sandbox;
-struct sandboxes;
 struct loop_timer;
+
+// The reason of the error with which a sandbox is destroyed.
+#define SANDBOX_KERNEL_MEMORY "KERNEL_MEMORY"
 
 // Of one sandbox.
 struct lists_of {
@@ -46,12 +47,3 @@ struct lists {
     uint64_t low, now;         // bytes that are not charged
     uint64_t slabs, slabs_now; // charged ones, too; when `now` was read, and at the last look
 };
-
-// It has folders that come from several layers from now on.
-void lists_watch(struct sandbox *s);
-
-// It gets layers of this one; NULL: of the state directory.
-void lists_inherit(struct sandbox *s, const struct sandbox *from);
-
-// Nothing of it is left.
-void lists_forget(struct sandbox *s);

@@ -33,6 +33,12 @@ void sandbox_notify(struct sandbox *s, enum sandbox_wait what, const struct err 
 // decreases `pending`. s may be freed when this returns.
 void sandbox_settle(struct sandbox *s);
 
+// lists_watch.c (see lists.h): it has folders that come from several layers from now on. It gets layers of `from` (NULL: of the state
+// directory). Nothing of it is left.
+void lists_watch(struct sandbox *s);
+void lists_inherit(struct sandbox *s, const struct sandbox *from);
+void lists_forget(struct sandbox *s);
+
 // copy.c: it is being deleted. And: a copy for which nobody waits ends soon.
 void sandbox_copy_stop(struct sandbox *s);
 void sandbox_copy_make_way(struct sandbox *s);

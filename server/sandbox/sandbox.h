@@ -158,7 +158,7 @@ struct sandbox_jobs {
 };
 
 // All layers above may read it. Only sandbox.c, change.c and table.c write it, except for `net` (above), `forks`
-// (fork_rate.c), `lists` (lists.c), `snapshots` (snapshot/), `zygote` (code/), `nap` (sleep/), `pool_node`, `warmth` and `fresh` (pool*.c), and the lists and
+// (fork_rate.c), `lists` (lists_watch.c), `snapshots` (snapshot/), `zygote` (code/), `nap` (sleep/), `pool_node`, `warmth` and `fresh` (pool*.c), and the lists and
 // counts of jobs (job.c) and agents
 // (agent.c). Other layers request changes, which may be refused.
 struct sandbox {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // See lists.h. Memory that is not charged comes from the kernel's general caches: those that are charged are others
 // ("kmalloc-cg-N", Linux 5.14), and are not counted. A list can be held by descriptors of the sandbox's processes, by those of threads that
-// have their own table, and by descriptors that are on their way through a unix socket. Descriptors are looked at from outside,
-// by statx(2) and without an open of the object itself, so that nothing in a sandbox can block the spawner.
+// have their own table, and by descriptors that are on their way through a unix socket. The spawner examines descriptors from outside,
+// with statx(2) and without opening the object itself, so that nothing in a sandbox can block it.
 #include "lists.h"
 
 #include <dirent.h>
@@ -16,14 +16,14 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "proto/now.h"
 
 enum {
     LOOK_MS_MAX = 50,    // CPU time of one look at a sandbox
-    OUT_OF_SIGHT = 4096, // a process that cannot be looked at, or the rest after LOOK_MS_MAX
+    OUT_OF_SIGHT = 4096, // a process without a readable /proc/PID/fd, or the rest after LOOK_MS_MAX
 };
 
 // ---- the host's memory
@@ -92,15 +92,13 @@ uncharged(const struct spawner *s, uint64_t *out, struct err *e)
 struct look {
     uint64_t folders, hidden;
     uint64_t until_ns; // of the CPU time of this thread
-    pid_t before;      // the task that was looked at last
+    pid_t before;      // the last task
 };
 
 static uint64_t
 cpu_ns(void)
 {
-    struct timespec t = {0};
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
+    return (uint64_t)now_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
 static bool

@@ -18,7 +18,7 @@ templates:
   - {name: rooted, user: root, root: writable}
 """
 MIB = 1 << 20
-MOST = 128 * MIB  # sandbox/lists.c
+MOST = 128 * MIB  # sandbox/lists_watch.c
 # A look each 100 ms, on a host that has other work; without the guard it is 700 MiB and more.
 LATE = 192 * MIB
 NAMES = """python3 -c '

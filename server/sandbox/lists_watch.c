@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // See lists.h.
-#include "lists.h"
-
 #include <inttypes.h>
 #include <sys/statfs.h>
 
@@ -16,9 +14,10 @@
 enum {
     LOOK_MS = 100,
     EXACT_TURNS = 20, // at least one exact look in so many
-    FOLDERS_MANY =
-        16, // descriptors of which a sandbox with few names may have more than one job needs
-    HIDES_LOOKS = 2,       // what a program sends to another arrives before the second
+    // descriptors; a sandbox with few names may have more than one job needs
+    FOLDERS_MANY = 16,
+    // what a program sends to another arrives before the second
+    HIDES_LOOKS = 2,
     NAMES_OF_ROOT = 16384, // in a folder of the host that its jobs may change
     LIST_BYTES_MAX = 512,  // one name of 255 bytes
 };
@@ -85,7 +84,7 @@ blame(struct sandbox *s, uint64_t growth)
         "sandbox %s made the kernel hold lists of names that no memory limit counts, and was "
         "destroyed: %" PRIu64 " MiB more than before on this host, %" PRIu64 " open folders",
         s->id.id, growth >> 20, s->lists.folders);
-    err_detail(&e, "KERNEL_MEMORY", s->id.id,
+    err_detail(&e, SANDBOX_KERNEL_MEMORY, s->id.id,
                "close each folder after it was read; a list is held for each open one");
     log_err_about(LOG_WARNING, "kernel-memory", &about, &e);
     metrics_add(METRIC_KERNEL_MEMORY_ENDS, 1);
