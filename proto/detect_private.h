@@ -129,8 +129,8 @@ struct detect_entry {
 // A rule of an entry.
 struct detect_pointer {
     uint32_t rule;
-    bool
-        whole; // the value is a whole one of the rule's key: only the rest of the rule is left to compare
+    // The value is a whole one of the rule's key: only the rest of the rule is left to compare.
+    bool whole;
     bool only; // and there is no rest
 };
 
@@ -214,6 +214,9 @@ void detect_table_clear(struct detect_rule *r);
 // Counts an event that matches (step: of a sequence).
 void detect_table_count(struct detect *d, struct detect_rule *r, uint32_t step,
                         const struct detect_event *ev, detect_found_fn *found, void *cookie);
+
+// detect_decide.c: fills in_kernel, never, why and kernel_paths.
+void detect_decide(const struct detect_rule *r, struct detect_view *out);
 
 // detect_test.c: runs the tests of a rule, alone. *work: comparisons that are left for tests.
 int detect_test_rule(const struct config_reader *file, struct detect *d, struct detect_rule *r,

@@ -103,7 +103,12 @@ rules_convert_rule(struct arena *a, const struct rules_shown *shown, uint32_t i)
     m->window_ms = v.window_ms;
     m->snapshot_first = v.rule->snapshot_first;
     m->kernel_paths = host ? v.kernel_paths : 0; // the kernel watches for the host
-    m->decided_by = v.in_kernel && (host || v.kernel_paths == 0) ? "kernel" : "broker";
+    const bool in_kernel = v.in_kernel && (host || v.kernel_paths == 0);
+    m->decided_by = v.never ? "nobody" : in_kernel ? "kernel" : "broker";
+    m->decided_why = v.in_kernel && !in_kernel
+                         ? "rules of tenants add no paths: the kernel reports sensitive paths, and "
+                           "the broker compares them"
+                         : v.why;
     m->comparisons_max = v.steps;
     m->table_bytes = v.table_bytes;
     if (shown->whole && !(add_counts(a, &v, m) && add_definition(a, shown->rules, i, m)))
