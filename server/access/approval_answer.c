@@ -47,7 +47,7 @@ check_approver(const struct approval *a, const struct approval_vote *v, struct e
     return r;
 }
 
-// What does not even cover the call that is looked at is a slip of the pen.
+// A pattern that does not match the call of its own approval is a mistake of the caller.
 static int
 check_pattern(const struct approval *a, const char *pattern, struct err *e)
 {

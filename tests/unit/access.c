@@ -251,7 +251,7 @@ refusals_are_forgotten_with_time(void **unused)
     assert_false(failures_full(&f, "p", 60, now + 60 * second, &wait_ms));
 }
 
-// Whoever has an IPv6 network has an address for each attempt.
+// The owner of an IPv6 network has an address for each attempt.
 static void
 all_addresses_of_an_ipv6_network_are_one_peer(void **unused)
 {
