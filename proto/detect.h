@@ -151,6 +151,7 @@ struct detect_view {
     int of;             // enum detect_field; -1: none
     bool in_kernel;     // the kernel reports only events that match
     bool never;         // it needs events that nothing reports
+    bool needs_calls;   // it needs events that are reported only while system calls are watched
     const char *why;    // who decides does so: static
     uint32_t steps;     // comparisons for one event in the worst case
     size_t table_bytes; // of its counts

@@ -13,6 +13,9 @@ _Static_assert(STOCKADE__V1__EVENT_KIND__EVENT_KIND_PROFILE < 64, "in the first 
     (BIT(SENSITIVE_OPEN) | BIT(DANGEROUS_CALL) | BIT(IO_URING) | BIT(OUT_OF_MEMORY) |              \
      BIT(REMOTE_TERMINAL) | BIT(PROFILE))
 
+// Of those, what is seen only while the tracepoint of system calls is attached.
+#define OF_CALLS (BIT(SENSITIVE_OPEN) | BIT(DANGEROUS_CALL) | BIT(REMOTE_TERMINAL) | BIT(PROFILE))
+
 // A rule about all of these events, without a condition or a count, is decided in the kernel.
 static bool
 is_of_kernel(const struct detect_rule *r)
@@ -160,12 +163,16 @@ why_broker(const struct detect_rule *r)
 void
 detect_decide(const struct detect_rule *r, struct detect_view *out)
 {
-    bool never = false;
-    for (uint32_t i = 0; i < r->matches_n; i++)
-        never = never || is_of_unseen_calls(&r->match[i]);
+    bool never = false, needs_calls = false;
+    for (uint32_t i = 0; i < r->matches_n; i++) {
+        const struct detect_match *m = &r->match[i];
+        never = never || is_of_unseen_calls(m);
+        needs_calls = needs_calls || ((m->kinds[0] & ~OF_CALLS) | m->kinds[1]) == 0;
+    }
     out->kernel_paths = each_path(r, NULL, NULL);
     out->in_kernel = is_of_kernel(r) || is_of_paths(r);
     out->never = never;
+    out->needs_calls = needs_calls;
     if (r->m->tripwire)
         out->why = "its own counts for each job and its sandbox, behind which counters of the "
                    "kernel stand";

@@ -528,6 +528,22 @@ def the_broker_does_not_start_with_wrong_rules(b):
     check(r.returncode != 0 and f"{PATH}:1:9: " in r.stdout + r.stderr, r)
 
 
+CALLS = """
+rules:
+  - {id: looks, severity: info, message: m, match: {kinds: [sensitive_open], all: [{path: {exact: [/home/agent/marked]}}]}}
+  - {id: programs, severity: info, message: m, match: {kinds: [exec, sensitive_open], all: [{comm: {exact: [x]}}]}}
+"""
+
+
+def a_rule_says_that_system_calls_are_not_watched(_):
+    write(CALLS)
+    with Broker(config=CONFIG % PATH + "anomalies: {syscalls: false}\n") as b:
+        shown = b.json("rules", "show", "looks")[1]
+        check("system calls are not watched (anomalies.syscalls, telemetry.syscalls)" in shown["decided_why"], shown)
+        shown = b.json("rules", "show", "programs")[1]
+        check("of some of these kinds" in shown["decided_why"], shown)
+
+
 if __name__ == "__main__":
     write(RULES)
     with Broker(config=CONFIG % PATH) as broker:
@@ -540,4 +556,4 @@ if __name__ == "__main__":
                             a_reload_is_whole_or_nothing, a_tripwire_is_tuned_and_switched_off,
                             the_kernel_reports_the_paths_that_a_rule_names, a_rule_says_who_decides_it,
                             a_flood_of_connections_hides_no_destination,
-                            the_broker_does_not_start_with_wrong_rules], lambda case: case(broker)))
+                            the_broker_does_not_start_with_wrong_rules, a_rule_says_that_system_calls_are_not_watched], lambda case: case(broker)))
