@@ -37,7 +37,7 @@ sandbox_limit(struct sandbox *s, const struct limits *limits, struct sandbox_wai
     if (s->limits_pending)
         return err_set(e, ERR_FAILED_PRECONDITION, "sandbox %s is being given other limits",
                        s->id.id);
-    share_limits(limits, share_then(&s->share), &l);
+    share_limits(limits, share_computes_then(&s->share), &l);
     if (s->all->networks->limit(s, limits, e) < 0)
         return err_wrap(e, "set limits");
     int r = spawn_limit(s->all->srv->spawn, s->slot, s->generation, &l, on_limited, s, e);
@@ -59,7 +59,7 @@ on_shared(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
     (void)fds;
     s->share.asked = false;
     if (reply->ok != 0)
-        s->share.weight = s->share.next;
+        s->share.computes = !s->share.computes;
     else
         log_err(LOG_WARNING, "cpu-share", &reply->err);
     sandbox_let_go(s);
@@ -71,10 +71,10 @@ sandbox_share(struct sandbox *s, uint64_t cpu_ns, uint64_t now_ns)
 {
     struct spawn_limits l;
     struct err e;
-    if (!share_add(&s->share, s->tenant, cpu_ns, now_ns) || s->limits_pending ||
+    if (!share_add(&s->share, s->tenant, cpu_ns, now_ns) || s->share.asked || s->limits_pending ||
         s->state != SANDBOX_RUNNING)
         return;
-    share_limits(&s->spec.limits, s->share.next, &l);
+    share_limits(&s->spec.limits, !s->share.computes, &l);
     if (spawn_limit(s->all->srv->spawn, s->slot, s->generation, &l, on_shared, s, &e) < 0)
         return;
     sandbox_hold(s);
@@ -123,7 +123,7 @@ static uint64_t
 newly_denied(struct sandbox *s, uint64_t now_ns)
 {
     struct fork_rate *f = &s->forks;
-    if (s->share.weight == SHARE_WHOLE || now_ns - f->denied_ns < DENIED_NS)
+    if (!s->share.computes || now_ns - f->denied_ns < DENIED_NS)
         return 0;
     uint64_t before = f->denied;
     f->denied = cgstat_pids_denied(&s->dirs, 0);
@@ -136,12 +136,10 @@ void
 sandbox_forked(struct sandbox *s, uint64_t began, uint64_t now_ns)
 {
     struct fork_rate *f = &s->forks;
-    const uint32_t rate = s->all->settings->quotas.forks_per_second;
-    const uint64_t tasks = began + newly_denied(s, now_ns);
-    share_started(&s->share, tasks, now_ns);
+    uint32_t rate = s->all->settings->quotas.forks_per_second;
     if (rate == 0)
         return;
-    bool over = fork_rate_add(f, rate, tasks, now_ns);
+    bool over = fork_rate_add(f, rate, began + newly_denied(s, now_ns), now_ns);
     bool live = s->live && s->state == SANDBOX_RUNNING;
     if (!f->asked && over != f->held && (live || f->held) && s->state != SANDBOX_DELETING)
         hold_forks(s, over);

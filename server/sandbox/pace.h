@@ -24,7 +24,7 @@
 
 #define PACE_YOUNG_NS UINT64_C(30000000)
 // A sandbox for one short job takes 5 ms of processor time from birth to removal (tests/bench/RESULTS.md, "Sandboxes per second"), and
-// work in the kernel that nobody interrupts; with 5 ms here the other tenant's 99th percentile was 2.1 times that of a run alone, with 8 ms 1.2 to 1.5.
+// work in the kernel that nobody interrupts; with 5 ms here the other tenant's 99th percentile was 2.1 times that of a run alone, with 8 ms 0.9 to 2.2 in twelve sittings, 1.9 in their middle.
 #define PACE_COST_NS UINT64_C(8000000)
 
 // In a sandbox; zeroed before first use.

@@ -180,8 +180,8 @@ pool_serve(struct pool_request *r, struct sandbox *s)
     share_begin(&s->share, r->tenant, now_ns);
     pace_seen(r->tenant, now_ns);
     pace_begin(&s->young, r->tenant, r->tpool->pool->processors, now_ns);
-    share_limits(&s->spec.limits, SHARE_WHOLE, &have);
-    share_limits(&r->spec.limits, s->share.weight, &want);
+    share_limits(&s->spec.limits, false, &have);
+    share_limits(&r->spec.limits, s->share.computes, &want);
     if (memcmp(&have, &want, sizeof have) == 0) {
         mount_it(r, s);
         return;

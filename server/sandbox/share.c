@@ -8,10 +8,7 @@ struct share_size {
 };
 
 // With a tenth, hostile jobs of ten kinds delayed a neighbour's short job twice as long (tests/bench/floods).
-enum { PART = 50, PART_OF_FORKS = 5, WEIGHT_USUAL = 100 };
-// Tasks per second from which a sandbox starts many. A build with `make` starts fewer, a storm thousands.
-static const double TASKS_MANY = 200;
-static const double TASKS_FULL = 600;
+enum { PART = 50, WEIGHT_USUAL = 100 };
 static const struct share_size of_sandbox = {300000000, 20};
 static const struct share_size of_tenant = {1000000000, 4};
 
@@ -30,40 +27,19 @@ fill(struct share_bucket *b, const struct share_size *size, int64_t more_ns, uin
     b->at_ns = now_ns;
 }
 
-enum share_weight
-share_then(const struct share *h)
+bool
+share_computes_then(const struct share *h)
 {
-    return h->asked ? h->next : h->weight;
+    return h->computes != h->asked;
 }
 
 void
-share_limits(const struct limits *limits, enum share_weight weight, struct spawn_limits *out)
+share_limits(const struct limits *limits, bool computes, struct spawn_limits *out)
 {
     limits_to_spawn(limits, out);
-    if (weight == SHARE_FIFTH)
-        out->cpu_weight = (out->cpu_weight + PART_OF_FORKS - 1) / PART_OF_FORKS;
-    else if (weight == SHARE_IDLE)
+    if (computes)
         out->cpu_weight = out->cpu_weight <= WEIGHT_USUAL ? SPAWN_WEIGHT_IDLE
                                                           : (out->cpu_weight + PART - 1) / PART;
-}
-
-void
-share_started(struct share *h, uint64_t tasks, uint64_t now_ns)
-{
-    const double drained = TASKS_MANY * (double)(now_ns - h->tasks_ns) / 1e9;
-    const double level = (h->tasks > drained ? h->tasks - drained : 0) + (double)tasks;
-    h->tasks = level < TASKS_FULL ? level : TASKS_FULL;
-    h->tasks_ns = now_ns;
-}
-
-static enum share_weight
-weight_now(const struct share *h)
-{
-    const bool was = h->weight != SHARE_WHOLE;
-    const int64_t used_ns = h->bucket.used_ns;
-    if (was ? used_ns <= of_sandbox.full_ns / 2 : used_ns < of_sandbox.full_ns)
-        return SHARE_WHOLE;
-    return h->tasks >= (h->weight == SHARE_FIFTH ? 1 : TASKS_MANY) ? SHARE_FIFTH : SHARE_IDLE;
 }
 
 bool
@@ -77,10 +53,8 @@ share_add(struct share *h, struct tenant *t, uint64_t cpu_ns, uint64_t now_ns)
         const uint64_t until_ns = now_ns + (uint64_t)t->share.used_ns * of_tenant.rest;
         t->keep_until_ns = until_ns > t->jobs_until_ns ? until_ns : t->jobs_until_ns;
     }
-    if (h->asked)
-        return false;
-    h->next = weight_now(h);
-    return h->next != h->weight;
+    int64_t used_ns = h->bucket.used_ns;
+    return h->computes ? used_ns <= of_sandbox.full_ns / 2 : used_ns == of_sandbox.full_ns;
 }
 
 void
@@ -88,6 +62,6 @@ share_begin(struct share *h, const struct tenant *t, uint64_t now_ns)
 {
     if (level(&t->share, &of_tenant, now_ns) < of_tenant.full_ns * 9 / 10)
         return;
-    h->weight = SHARE_IDLE;
+    h->computes = true;
     h->bucket = (struct share_bucket){of_sandbox.full_ns, now_ns};
 }

@@ -32,18 +32,6 @@ def what_computes_all_the_time_is_idle_for_the_scheduler_until_it_rests(b, c):
         c.unary(SANDBOX + "Delete", {"id": box})
 
 
-def what_computes_and_starts_many_tasks_has_a_fifth_until_it_starts_few(b, c):
-    """Idle for the scheduler, it would hold locks of libc's pages for long."""
-    box = c.unary(SANDBOX + "Create", {}).sandbox.id
-    job = c.start(box, "trap 'while :; do :; done' USR1; while :; do (:); done")
-    until(lambda: cpu_share(b, box) == 20, "it computes and forks")
-    c.unary(PROCESS + "Signal", {"process_id": job.id, "signal": 10})
-    until(lambda: cpu_share(b, box) == 0, "it only computes")
-    c.unary(PROCESS + "Signal", {"process_id": job.id, "signal": 9})
-    c.finish(job)
-    c.unary(SANDBOX + "Delete", {"id": box})
-
-
 def a_tenant_that_computes_in_short_jobs_begins_the_next_with_a_small_share(b, c):
     def begins_with():
         box = c.unary(SANDBOX + "Create", {}).sandbox.id
@@ -85,7 +73,6 @@ def weights_share_what_there_is(b, c):
 
 
 TESTS = [what_computes_all_the_time_is_idle_for_the_scheduler_until_it_rests,
-         what_computes_and_starts_many_tasks_has_a_fifth_until_it_starts_few,
          a_tenant_that_computes_in_short_jobs_begins_the_next_with_a_small_share, weights_share_what_there_is]
 
 if __name__ == "__main__":
