@@ -11,7 +11,6 @@
 #include "server/anomaly/tenant_rules.h"
 #include "server/base/server.h"
 #include "server/config/config.h"
-#include "server/telemetry/telemetry.h"
 #include "stockade/v1/rules_service.pb-c.h"
 
 enum { TRIED_FINDINGS_MAX = 256 };
@@ -57,7 +56,7 @@ reply_file(struct call *c, const ProtobufCMessageDescriptor *answer, const struc
                    "they are filled in the same way");
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
     const struct rule_file *f = tenant_rules_file(t, name);
-    const struct rules_shown shown = {t->rules, t->tenant, name, true, false};
+    const struct rules_shown shown = {t->rules, t->tenant, name, true};
     answer->message_init((ProtobufCMessage *)&response);
     response.file = a != NULL && f != NULL ? rules_convert_file(a, t, f, text) : NULL;
     if (response.file == NULL || !rules_convert(a, &shown, &response.rules, &response.n_rules))
@@ -74,7 +73,7 @@ reply_rule(struct call *c, const ProtobufCMessageDescriptor *answer, const struc
     _Static_assert(sizeof response == sizeof(Stockade__V1__RulesServiceDisableResponse),
                    "they are filled in the same way");
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
-    const struct rules_shown shown = {t->rules, t->tenant, NULL, true, false};
+    const struct rules_shown shown = {t->rules, t->tenant, NULL, true};
     answer->message_init((ProtobufCMessage *)&response);
     const int i = detect_find(t->rules, id);
     response.rule = a != NULL && i >= 0 ? rules_convert_rule(a, &shown, (uint32_t)i) : NULL;
@@ -219,17 +218,14 @@ list(struct server *s, struct call *c, const ProtobufCMessage *req)
         return;
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
     const struct tenant_rules *t = tenant_rules_find(s->rules, tenant);
-    const bool unwatched = !telemetry_watches(s->telemetry, false);
-    const struct rules_shown own = {t != NULL ? t->rules : NULL, tenant, NULL, true, unwatched};
+    const struct rules_shown own = {t != NULL ? t->rules : NULL, tenant, NULL, true};
     const bool all = principal_has(call_principal(c), SCOPE_TENANTS_READ);
-    const struct rules_shown host = {.whole = all, .unwatched = unwatched};
     bool whole = a != NULL && add_files(a, t, &response) &&
                  rules_convert(a, &own, &response.rules, &response.n_rules);
     for (size_t i = 0; whole && i < response.n_rules; i++)
         response.table_bytes += response.rules[i]->table_bytes;
     if (whole && m->host)
-        whole =
-            rules_convert_host(a, &s->config->anomaly, &host, &response.rules, &response.n_rules);
+        whole = rules_convert_host(a, &s->config->anomaly, all, &response.rules, &response.n_rules);
     if (!whole)
         convert_no_memory(c);
     else
@@ -253,8 +249,7 @@ check(struct server *s, struct call *c, const ProtobufCMessage *req)
         return;
     }
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
-    const struct rules_shown shown = {d, call_tenant(c), m->name, true,
-                                      !telemetry_watches(s->telemetry, false)};
+    const struct rules_shown shown = {d, call_tenant(c), m->name, true};
     if (a == NULL || !rules_convert(a, &shown, &response.rules, &response.n_rules)) {
         convert_no_memory(c);
     } else {
