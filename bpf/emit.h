@@ -9,8 +9,8 @@
 // per-CPU map takes a system call.
 //
 // The first event of its kind needs no budget: the first refusal of each destination, the first exec of each unknown
-// program (map "firsts"), and the first of each dangerous system call of a job (in its account). So a flood of
-// harmless or repeated events cannot hide a new one.
+// program (map "firsts"), the first connection to each allowed destination, and the first of each dangerous system
+// call of a job (in its account). So a flood of harmless or repeated events cannot hide a new one.
 #pragma once
 
 #include "sandbox.h"
@@ -92,14 +92,16 @@ struct budget {
 };
 
 // Map "firsts", ARRAY by slot, written by the kernel only: a bit for each event that was reported in the last
-// FIRSTS_NS. If two events have the same bit, the second one needs the budget.
+// FIRSTS_NS. If two events have the same bit, the second one needs the budget. Connections have bits of their own, so that many
+// allowed destinations hide no refusal.
 #define FIRSTS_NS 60000000000ULL
-enum { FIRSTS_BITS = 1024 };
+enum { FIRSTS_BITS = 1024, FIRSTS_WORDS = FIRSTS_BITS / 64 };
+enum firsts_of { FIRSTS_USUAL, FIRSTS_CONNECTIONS, FIRSTS_PARTS };
 struct firsts {
     __u64 since_ns;
     __u32 generation;
     __u32 zero;
-    __u64 bits[FIRSTS_BITS / 64];
+    __u64 bits[FIRSTS_PARTS * FIRSTS_WORDS];
 };
 
 #ifdef __bpf__
@@ -205,7 +207,7 @@ static __always_inline bool emit_is_alert(__u32 class)
 }
 
 // 1 if the sandbox has not reported this event recently; marks it as reported.
-__noinline int emit_is_first(__u32 slot, __u32 generation, __u64 what)
+__noinline int emit_is_first_of(__u32 slot, __u32 generation, __u64 what, __u32 part)
 {
     __u64 now = bpf_ktime_get_ns();
     struct firsts *f = bpf_map_lookup_elem(&firsts, &slot);
@@ -218,8 +220,14 @@ __noinline int emit_is_first(__u32 slot, __u32 generation, __u64 what)
     }
     __u64 hash = what * 0x9e3779b97f4a7c15ULL;
     __u64 bit = 1ULL << (hash >> 58);
-    __u64 *word = &f->bits[hash >> 54 & (FIRSTS_BITS / 64 - 1)];
+    __u64 *word = &f->bits[(hash >> 54 & (FIRSTS_WORDS - 1)) +
+                           (part == FIRSTS_CONNECTIONS ? FIRSTS_WORDS : 0)];
     return !(__sync_fetch_and_or(word, bit) & bit);
+}
+
+static __always_inline bool emit_is_first(__u32 slot, __u32 generation, __u64 what)
+{
+    return emit_is_first_of(slot, generation, what, FIRSTS_USUAL);
 }
 
 // Reserves an event with a body of `size` bytes (a constant) in its ring, and fills the header except for the process

@@ -267,16 +267,21 @@ static __always_inline void count_denied(const struct bpf_sandbox *box, __u32 re
         __sync_fetch_and_add(&n->denied[reason], 1);
 }
 
-// True if no such refusal of this destination was reported in the last minute.
-static __always_inline bool is_first_refusal(const struct bpf_sandbox *box, const struct target *t,
-                                             __u32 type, __u32 hook, __u32 reason)
+static __always_inline __u64 hash_of(const struct target *t, __u32 type, __u32 hook, __u32 reason)
 {
     __u64 hash = (__u64)t->ip[0] << 32 | t->ip[1];
     hash = hash * 0x9e3779b97f4a7c15ULL ^ ((__u64)t->ip[2] << 32 | t->ip[3]);
     hash =
         hash * 0x9e3779b97f4a7c15ULL ^ ((__u64)t->port << 48 | (__u64)t->protocol << 40 |
                                         (__u64)hook << 32 | reason << 16 | type << 8 | t->family);
-    return emit_is_first(box->slot, box->generation, hash);
+    return hash;
+}
+
+// True if no such refusal of this destination was reported in the last minute.
+static __always_inline bool is_first_refusal(const struct bpf_sandbox *box, const struct target *t,
+                                             __u32 type, __u32 hook, __u32 reason)
+{
+    return emit_is_first(box->slot, box->generation, hash_of(t, type, hook, reason));
 }
 
 // Counts and reports a refusal by the current process.
@@ -300,8 +305,10 @@ static __always_inline void report_connect(const struct bpf_sandbox *box, const 
     if (!(box->watch & WATCH_EVENTS))
         return;
     __u64 cgroup = bpf_get_current_ancestor_cgroup_id((int)sandbox_level + 1);
+    bool first =
+        emit_is_first_of(box->slot, box->generation, hash_of(t, type, hook, 0), FIRSTS_CONNECTIONS);
     struct event *e =
-        emit_begin(box, cgroup, EVENT_CONNECT, CLASS_NETWORK, sizeof(struct net_event), false);
+        emit_begin(box, cgroup, EVENT_CONNECT, CLASS_NETWORK, sizeof(struct net_event), first);
     if (!e)
         return;
     fill(e, t, type, hook, NET_REASON_NONE, rule, index);

@@ -162,8 +162,18 @@ struct fs_struct {
     struct path root, pwd;
 };
 
+struct upid {
+    int nr;
+};
+
+struct pid {
+    unsigned int level;
+    struct upid numbers[1];
+};
+
 struct mm_struct {
     unsigned long task_size;
+    unsigned long start_code, end_code;
     unsigned long arg_start, arg_end, env_end;
     struct file *exe_file;
 };
@@ -179,6 +189,7 @@ struct rlimit {
 struct signal_struct {
     atomic_t live;
     int nr_threads;
+    struct list_head thread_head;
     int group_exit_code;
     unsigned int flags;
     struct mm_struct *oom_mm;
@@ -192,6 +203,8 @@ struct task_struct {
     __u64 start_time;
     struct css_set *cgroups;
     struct task_struct *group_leader, *real_parent;
+    struct pid *thread_pid;
+    struct list_head thread_node;
     struct mm_struct *mm;
     const struct cred *cred;
     struct fs_struct *fs;
@@ -218,14 +231,17 @@ struct kernel_siginfo {
 
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
-    unsigned long r10, r8, dx, si, di, orig_ax;
+    unsigned long r10, r8, dx, si, di, orig_ax, ip;
 };
+#define PROGRAM_COUNTER ip
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs {
     __u64 regs[31];
+    __u64 pc;
     __u64 orig_x0;
     int syscallno;
 };
+#define PROGRAM_COUNTER pc
 #endif
 
 #pragma clang attribute pop

@@ -69,6 +69,72 @@ static __always_inline void submit_syscall(struct watch_syscall *body)
     bpf_ringbuf_submit((struct event *)(void *)body - 1, BPF_RB_NO_WAKEUP);
 }
 
+enum { PTRACE_ATTACH = 16 };
+
+// The id of a process inside its namespace.
+static __always_inline __s32 id_inside(struct task_struct *task)
+{
+    struct pid *pid = BPF_CORE_READ(task, thread_pid);
+    __u32 level = BPF_CORE_READ(pid, level);
+    __s32 id = 0;
+    (void)bpf_probe_read_kernel(&id, sizeof id,
+                                (char *)pid + bpf_core_field_offset(struct pid, numbers) +
+                                    (__u64)level * bpf_core_type_size(struct upid) +
+                                    bpf_core_field_offset(struct upid, nr));
+    return id;
+}
+
+struct thread_search {
+    __u64 node, head; // of the list of threads
+    __s32 target;
+    __u32 found;
+};
+
+static long look_at_thread(__u32 i, struct thread_search *s)
+{
+    if (s->node == s->head)
+        return 1;
+    struct task_struct *thread =
+        (void *)(s->node - bpf_core_field_offset(struct task_struct, thread_node));
+    struct list_head *node = &thread->thread_node;
+    s->found |= id_inside(thread) == s->target;
+    s->node = (__u64)BPF_CORE_READ(node, next);
+    return 0;
+}
+
+// The process shares its memory with its parent, and names one of its threads: it could read and write all of it without ptrace.
+// LeakSanitizer makes such a process to stop the threads of its own program. Of more threads than these the first are known.
+enum { OWN_THREADS = 256 };
+static __noinline int is_of_own_memory(__s32 target)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct task_struct *parent = BPF_CORE_READ(task, real_parent, group_leader);
+    if (!task->mm || task->mm != BPF_CORE_READ(parent, mm))
+        return 0;
+    struct signal_struct *signal = BPF_CORE_READ(parent, signal);
+    struct thread_search s = {.node = (__u64)BPF_CORE_READ(signal, thread_head.next),
+                              .head = (__u64)&signal->thread_head,
+                              .target = target,
+                              .found = unknown_zero};
+    bpf_loop(OWN_THREADS, look_at_thread, &s, 0);
+    return s.found != 0;
+}
+
+// The program is a debugger of the host, or a process that one has forked. The file decides: a process chooses its own name.
+static __noinline int is_debugger(void)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct watch_exe_key key = {};
+    char name[8] = {};
+    if (!exe_key(task, 0, &key) || exe_is_own(&key) ||
+        bpf_probe_read_kernel_str(
+            name, sizeof name, BPF_CORE_READ(task, mm, exe_file, f_path.dentry, d_name.name)) < 0)
+        return 0;
+    return bpf_strncmp(name, sizeof name, "gdb") == 0 ||
+           bpf_strncmp(name, sizeof name, "strace") == 0 ||
+           bpf_strncmp(name, sizeof name, "ltrace") == 0;
+}
+
 static __always_inline void report_syscall(__u16 kind, struct pt_regs *regs, long result,
                                            __u32 call)
 {
@@ -85,7 +151,9 @@ static __always_inline void report_syscall(__u16 kind, struct pt_regs *regs, lon
     body->args[0] = argument(regs, 0);
     body->args[1] = argument(regs, 1);
     body->arch = 0;
-    body->native = 0;
+    body->own = kind == EVENT_DANGEROUS && call == __NR_ptrace && result == -EPERM &&
+                (is_debugger() || (argument(regs, 0) == PTRACE_ATTACH &&
+                                   is_of_own_memory((__s32)argument(regs, 1))));
     submit_syscall(body);
 }
 
@@ -175,6 +243,9 @@ static __noinline int count_call(struct pt_regs *regs, long result, struct watch
     __sync_fetch_and_add(&account->syscalls[bounded(call, WATCH_SYSCALLS - 1)], 1);
     if ((__u64)result >= -KERNEL_ERRORS)
         count_error(result, account);
+    // signal_generate does not see signals to processes that do not exist. A job that sends signals to all ids meets few that do.
+    if (result == -ESRCH && call == __NR_kill && argument(regs, 1) != 0)
+        COUNT(account, signals);
     if (result == -EMFILE && call != __NR_inotify_init1)
         count_no_file(account);
     if (account->watch & WATCH_PROFILE)
@@ -400,7 +471,7 @@ enum {
     FROM_TKILL = -6,
     FILE_TOO_LARGE = 25 /* SIGXFSZ */
 };
-enum { BAD_CALL = 31 /* SIGSYS */, FROM_SECCOMP = 1 /* SYS_SECCOMP */ };
+enum { BAD_CALL = 31 /* SIGSYS */, URGENT = 23 /* SIGURG */, FROM_SECCOMP = 1 /* SYS_SECCOMP */ };
 
 // SEND_SIG_NOINFO, which only the kernel uses. It is detected by a failing read: the verifier assumes that a
 // tracepoint's arguments are never NULL, and removes a comparison.
@@ -435,7 +506,7 @@ static __noinline int report_killed(struct kernel_siginfo *info)
     *body = (struct watch_syscall){.number = call,
                                    .result = -ENOSYS,
                                    .arch = BPF_CORE_READ(info, _sifields._sigsys._arch),
-                                   .native = (__u32)is_native_program()};
+                                   .own = (__u32)is_native_program()};
     submit_syscall(body);
     return 1;
 }
@@ -471,7 +542,9 @@ int BPF_PROG(watch_signal, int signal, struct kernel_siginfo *info, struct task_
     int code = info ? BPF_CORE_READ(info, si_code) : FROM_KILL;
     if ((code != FROM_KILL && code != FROM_QUEUE && code != FROM_TKILL) || !find(task, &p))
         return 0;
-    COUNT(p.account, signals);
+    // SIGURG is ignored unless a program asks for it: it ends and stops nobody. Servers wake up each other with it.
+    if (signal != URGENT)
+        COUNT(p.account, signals);
     if (!(p.box->watch & WATCH_EVENTS))
         return 0;
     struct event *e =

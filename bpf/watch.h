@@ -99,8 +99,9 @@ struct watch_account {
     __u64 links;            // hard links made
     __u64 looks_sensitive;  // stat and similar calls on existing sensitive paths
     __u64 unlinks, renames; // successful ones; rmdir as well
-    __u64 signals;          // sent to another process by kill and similar calls
-    __u64 io_urings;        // rings that were made, and refused io_uring calls
+    // To another process by kill and similar calls, without SIGURG, and to processes that do not exist.
+    __u64 signals;
+    __u64 io_urings; // rings that were made, and refused io_uring calls
     __u64 memfd_execs;
     __u64 ooms; // processes that the OOM killer ended
     // the highest RLIMIT_FSIZE that a write exceeded: a job may lower its own limit (ulimit -f)
@@ -289,6 +290,10 @@ struct watch_open {
     __u32 rule;
     __u32 op; // enum watch_file_op
     __u32 path_n, resolved_n;
+    __u32 made; // 1: this open created the file
+    __u32 zero;
+    // Of an opened file: the same for one file while it is in memory, under any name; 0: unknown.
+    __u64 file;
     char path[WATCH_PATH]; // as written by the job, truncated
     // absolute: of the opened file, otherwise of the text; the end of the path
     char resolved[WATCH_PATH];
@@ -300,7 +305,9 @@ struct
     __s32 result;
     __u64 args[2];
     __u32 arch; // AUDIT_ARCH_* if the filter killed the process for it: int 0x80, x32; otherwise 0
-    __u32 native; // 1: of a program of the host that was built for it, as the loaders that ldd asks
+    // 1: of a program of the host that was built for the architecture, as the loaders that ldd asks; or ptrace, refused, by a debugger
+    // of the host, or by a process that attaches to its parent, whose memory it shares, as LeakSanitizer does
+    __u32 own;
 };
 
 struct watch_signal {
@@ -326,5 +333,5 @@ _Static_assert(sizeof(struct watch_account) ==
                    24 + 8 * (WATCH_SYSCALLS + WATCH_ERRORS + 28 + WATCH_SYSCALLS / 64),
                "no padding");
 _Static_assert(sizeof(struct watch_exec) == 328 + WATCH_ARGV + WATCH_CWD &&
-                   sizeof(struct watch_open) == 24 + 2 * WATCH_PATH,
+                   sizeof(struct watch_open) == 40 + 2 * WATCH_PATH,
                "no padding");

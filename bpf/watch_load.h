@@ -136,6 +136,18 @@ static long load_next(__u32 i, struct load_scan *l)
     return 0;
 }
 
+// The first instruction is the program's own: no loader runs before it. 1: the program is at a fixed address, so it is no loader
+// either, and LD_LIBRARY_PATH is for the programs that it executes. Valgrind is one; it maps the program that it runs. 2: it may be a
+// loader that was executed as a program: loaders have no fixed address.
+static __always_inline int begins_itself(struct task_struct *task)
+{
+    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+    const __u64 at = BPF_CORE_READ(regs, PROGRAM_COUNTER);
+    if (at < BPF_CORE_READ(task, mm, start_code) || at >= BPF_CORE_READ(task, mm, end_code))
+        return 0;
+    return at < 1ULL << 32 ? 1 : 2;
+}
+
 // own: the program is a file of the sandbox.
 __noinline int load_begins(__u32 own)
 {
@@ -152,6 +164,9 @@ __noinline int load_begins(__u32 own)
     bpf_loop(LOAD_STRINGS, load_next, &l, 0);
     if (l.at < l.end)
         l.left = LOAD_UNKNOWN;
+    const int itself = begins_itself(task);
+    if (itself == 1)
+        l.paths = 0;
     if (l.left == 0 && (!l.paths || own)) {
         bpf_map_delete_elem(&loading, &tgid);
         return 0;
@@ -159,7 +174,7 @@ __noinline int load_begins(__u32 own)
     struct loading to = {.start_ns = BPF_CORE_READ(task, group_leader, start_time),
                          .left = l.left,
                          .paths = l.paths && !own,
-                         .program = l.program};
+                         .program = l.program || itself == 2};
     return (int)bpf_map_update_elem(&loading, &tgid, &to, BPF_ANY);
 }
 

@@ -24,12 +24,12 @@
 #define SERVICE "/stockade.v1.ProcessService/"
 
 enum {
-    RECONNECT_MS = 30 * 1000,
+    RECONNECT_MS = 60 * 1000, // a host that starts again, too; the broker keeps a batch as long
     RETRY_MS = 200,
     IDLE_MS = 1000,
     ADD_JOBS_MAX = 512,      // of one call; the broker accepts 1,024
     ADD_BYTES_MAX = 1 << 20, // a call ends with the job that exceeds this
-    RESULT_ARENA_BYTES = 1 << 20,
+    RESULT_ARENA_BYTES = 4 << 20,
     JOBS_TAG = 3 << 3 | 2, // AddToBatchRequest.jobs
     VARINT_MAX = 10,
 };
@@ -185,6 +185,19 @@ on_message(void *cookie, const void *bytes, size_t n)
 
 // ---- the stream
 
+// After a restart the broker does not know the batch any more.
+static void
+say_unknown(struct batch *b, const struct stockade_error *e)
+{
+    struct stockade_error lost = *e;
+    (void)snprintf(
+        lost.text, sizeof lost.text,
+        "the broker does not know the batch any more: %llu jobs that it accepted have no "
+        "result, and it is unknown whether they were executed",
+        (unsigned long long)(b->accepted - b->received));
+    fail(b, &lost);
+}
+
 static void
 on_stream_end(void *cookie, const struct stockade_end *end)
 {
@@ -197,6 +210,8 @@ on_stream_end(void *cookie, const struct stockade_end *end)
     if (e == NULL ||
         (e->code == STOCKADE_NOT_FOUND && b->begun && b->said_last && b->received == b->accepted)) {
         b->ended = true; // only the end was lost
+    } else if (e->code == STOCKADE_NOT_FOUND && b->begun) {
+        say_unknown(b, e);
     } else if (e->code != STOCKADE_UNAVAILABLE || !b->begun ||
                (b->lost_ms != 0 && now - b->lost_ms > RECONNECT_MS)) {
         fail(b, e);
@@ -320,7 +335,9 @@ collect(struct batch *b)
         const int r = b->h->next(b->h->cookie, b->accepted + n, &job);
         if (r < 0) {
             cancelled(b);
-        } else if (r == 0) {
+        } else if (r == STOCKADE_BATCH_LATER) {
+            break;
+        } else if (r == STOCKADE_BATCH_NO_MORE) {
             b->all = true;
             b->total = b->accepted + n;
         } else if (append(b, &job)) {
@@ -335,9 +352,16 @@ static void
 on_refused(struct batch *b, const struct stockade_error *e)
 {
     const bool drains = e->code == STOCKADE_UNAVAILABLE && strcmp(e->reason, "DRAINING") == 0;
-    if (e->code == STOCKADE_DEADLINE_EXCEEDED || e->code == STOCKADE_NOT_FOUND || drains) {
+    const bool unknown = e->code == STOCKADE_NOT_FOUND;
+    if (unknown && b->stopped)
+        return;
+    if (e->code == STOCKADE_DEADLINE_EXCEEDED || unknown || drains) {
         b->stopped = true;
         b->why = *e;
+        if (unknown) // it has just ended, or the broker was restarted: the stream knows which
+            b->why =
+                (struct stockade_error){.code = STOCKADE_DEADLINE_EXCEEDED,
+                                        .text = "the batch ended before all jobs were accepted"};
     } else if (e->code != STOCKADE_UNAVAILABLE && !b->lost && b->call != 0) {
         fail(b, e);
     }
@@ -405,18 +429,36 @@ add(struct batch *b)
 // ---- the call
 
 static void
+wait_for_more(struct batch *b, int fd)
+{
+    struct stockade_error e;
+    const struct stockade_batch_state state = {b->accepted, b->received, b->said_last, b->lost};
+    const int ms = b->lost ? RETRY_MS : IDLE_MS;
+    const bool waits = b->o->wait != NULL;
+    if (waits && b->o->wait(b->h->cookie, &state, fd, ms) != 0)
+        cancelled(b);
+    else if (stockade_pump(b->s, waits ? 0 : ms, &e) < 0)
+        fail(b, &e);
+    if (b->lost)
+        (void)poll(NULL, 0, RETRY_MS);
+}
+
+static void
 work(struct batch *b)
 {
     struct stockade_error e;
+    const int fd = stockade_fd(b->s, &e);
+    if (fd < 0) {
+        fail(b, &e);
+        return;
+    }
     follow(b);
     while (!b->failed && !b->ended) {
         if (b->lost)
             follow(b);
         add(b);
-        if (stockade_pump(b->s, b->lost ? RETRY_MS : IDLE_MS, &e) < 0)
-            fail(b, &e);
-        if (b->lost)
-            (void)poll(NULL, 0, RETRY_MS);
+        if (!b->failed)
+            wait_for_more(b, fd);
     }
 }
 

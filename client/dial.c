@@ -210,7 +210,10 @@ receive_hello(struct dial *d, struct err *e)
         if (n == 0 || errno != EAGAIN) {
             int rc = err_set(e, ERR_UNAVAILABLE, "the broker closed the connection at once");
             err_detail(e, "CONNECTION_REJECTED", NULL,
-                       "it may be stopping, or this user has too many connections open");
+                       d->address->ipc || d->address->tls
+                           ? "it may be stopping, or this user has too many connections open"
+                           : "it may speak TLS there (tls+tcp://), be stopping, or have too many "
+                             "connections open");
             return rc;
         }
         if (now() < d->deadline_ns)

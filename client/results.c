@@ -224,6 +224,7 @@ template_from(void *to, struct arena *a, const ProtobufCMessage *from)
         .warm_bytes = m->warm_bytes,
         .warm_failed = m->warm_failed,
         .disabled = m->disabled,
+        .on_disk = m->on_disk,
     };
     return true;
 }

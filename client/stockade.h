@@ -18,10 +18,9 @@
 // where a value is required fails with INVALID_ARGUMENT. Returned objects are const; release each with stockade_free().
 //
 // Threads. Any number of threads may use a handle at the same time, except in stockade_close(): their calls share one
-// connection and run concurrently. The library starts no threads: a thread that waits for its own call also serves the
-// others. Handlers run on the thread that made their call. The library holds no lock meanwhile, so a handler may make further
-// calls on the same handle. While a handler runs, its stream is paused (the job waits, as with a pipe); other calls continue
-// as long as one of their threads waits. After fork(2) only the parent may use the handle.
+// connection and run concurrently. The library starts no threads: a thread that waits for its own call also serves the others.
+// Handlers run on the thread that made their call, without a lock, so they may make further calls on the handle. Meanwhile the
+// stream is paused (the job waits, as with a pipe), and other calls continue while a thread waits. After fork(2) only the parent may use the handle.
 //
 // Connection. The first call connects. When the connection was lost, the next call connects again. A call fails with
 // STOCKADE_UNAVAILABLE and the reason "CONNECTION_LOST" if its connection breaks: the broker may or may not have executed it, and
@@ -426,6 +425,7 @@ struct stockade_template {
     uint32_t pool_warm;      // ready ones whose python runs already
     uint64_t warm_bytes;     // memory of one; 0: not known
     const char *warm_failed; // why some are not warm, or lack a module; ""
+    bool on_disk;            // the files of its sandboxes are on disk, not in memory
 };
 
 // A quota of the tenant. The name ends with its unit: "sandboxes", "cpu_millis", "memory_bytes", "jobs_per_minute"...

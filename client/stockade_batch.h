@@ -30,6 +30,14 @@ struct stockade_batch_result {
     uint64_t missing_bytes;          // of output that is not there
 };
 
+// How far a batch is.
+struct stockade_batch_state {
+    uint64_t accepted; // jobs; next() is called for none of them any more
+    uint64_t results;
+    bool complete; // all jobs were accepted
+    bool lost;     // the connection is being made again
+};
+
 struct stockade_batch_options {
     size_t size;
     const char *key; // unique among the caller's batches; NULL: a random one
@@ -46,12 +54,22 @@ struct stockade_batch_options {
     uint32_t parallel;    // jobs that run at a time; 0: two for each CPU of the host
     uint32_t window;      // jobs that the broker has ahead of the results, at most 4,096; 0: 256
     uint64_t deadline_ms; // for the whole batch; 0: none
+    // Waits until `fd` is readable, or next() has more, or something else is to be done, for at most timeout_ms. A value other than 0
+    // cancels the batch. NULL: the library waits for the connection. It gets the cookie of the handlers, and may not use the handle.
+    int (*wait)(void *cookie, const struct stockade_batch_state *state, int fd, int timeout_ms);
 };
 #define STOCKADE_BATCH_OPTIONS_INIT STOCKADE_INIT(stockade_batch_options)
 
-// Neither may use the handle.
+// What next() returns.
+enum stockade_batch_next {
+    STOCKADE_BATCH_NO_MORE = 0, // there are not that many jobs
+    STOCKADE_BATCH_JOB = 1,
+    STOCKADE_BATCH_LATER = 2, // it is not known yet; the library asks again after the next wait
+};
+
+// None may use the handle.
 struct stockade_batch_handlers {
-    // Fills in job `number`, counted from 0, which is all zero before: 1; 0: there are not that many. A negative value cancels the
+    // Fills in job `number`, counted from 0, which is all zero before. Returns enum stockade_batch_next; a negative value cancels the
     // batch. Its strings and arrays must stay valid until the library calls one of the two again. After a lost connection
     // it may call this with the same number again.
     int (*next)(void *cookie, uint64_t number, struct stockade_batch_job *job);
@@ -60,7 +78,7 @@ struct stockade_batch_handlers {
     void *cookie;
 };
 
-// Runs a batch and waits for its end. A connection that breaks is made again, for 30 s, and no job runs twice. It dispatches other
+// Runs a batch and waits for its end. A connection that breaks is made again, for a minute, and no job runs twice. It dispatches other
 // calls of the handle meanwhile, as stockade_pump() does. CANCELLED: by a handler; the jobs that are left are cancelled.
 // DEADLINE_EXCEEDED: not all jobs were accepted in time. NOT_FOUND: the broker was restarted, and it is unknown whether jobs without a
 // result were executed.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See detect.h: events, and what can be seen of the rules.
+#include <stdio.h>
 #include <string.h>
-
 #include <time.h>
 
 #include "arena.h"
@@ -29,12 +29,12 @@ detect_is_excepted(const struct detect_rule *r, const struct detect_event *ev)
 // From the last step of a sequence to the first, so that one event is not two steps.
 static void
 compare(struct detect *d, struct detect_rule *r, const struct detect_event *ev,
-        detect_found_fn *found, void *cookie)
+        const struct detect_part *known, detect_found_fn *found, void *cookie)
 {
     r->looked_at++;
     d->totals.compared++;
     for (uint32_t i = r->matches_n; i > 0; i--) {
-        if (!detect_matches(&r->match[i - 1], ev))
+        if (!detect_matches(&r->match[i - 1], ev, known))
             continue;
         if (detect_is_excepted(r, ev)) {
             r->excepted++;
@@ -48,15 +48,15 @@ compare(struct detect *d, struct detect_rule *r, const struct detect_event *ev,
 // One in 256 events is timed. The clock takes as long as a cheap rule, so that is left out.
 void
 detect_compare(struct detect *d, struct detect_rule *r, const struct detect_event *ev,
-               detect_found_fn *found, void *cookie)
+               const struct detect_part *known, detect_found_fn *found, void *cookie)
 {
     if (d->events % TIMED != 0) {
-        compare(d, r, ev, found, cookie);
+        compare(d, r, ev, known, found, cookie);
         return;
     }
     const uint64_t before = (uint64_t)now_ns(CLOCK_MONOTONIC);
     const uint64_t from = (uint64_t)now_ns(CLOCK_MONOTONIC);
-    compare(d, r, ev, found, cookie);
+    compare(d, r, ev, known, found, cookie);
     const uint64_t took = (uint64_t)now_ns(CLOCK_MONOTONIC) - from;
     r->timed_ns += took > from - before ? took - (from - before) : 0;
     r->timed++;
@@ -69,16 +69,30 @@ struct comparing {
     void *cookie;
 };
 
-// A rule that is found twice is compared once.
+// A rule that is found twice is compared once. If there is nothing to compare, most only count, which takes two cache lines of each.
 static void
-compare_found(void *cookie, uint32_t rule)
+compare_found(void *cookie, const struct detect_pointer *found, uint32_t n)
 {
     const struct comparing *c = cookie;
-    struct detect_rule *r = &c->d->rule[rule];
-    if (!r->enabled || r->event == c->d->events)
-        return;
-    r->event = c->d->events;
-    detect_compare(c->d, r, c->ev, c->found, c->cookie);
+    struct detect *d = c->d;
+    const uint64_t event = d->events;
+    const bool timed = event % TIMED == 0;
+    uint64_t counted = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct detect_rule *r = &d->rule[found[i].rule];
+        if (!r->enabled || r->event == event)
+            continue;
+        r->event = event;
+        if (!found[i].only || timed) {
+            detect_compare(d, r, c->ev, found[i].whole ? r->key : NULL, c->found, c->cookie);
+            continue;
+        }
+        r->looked_at++;
+        r->matched++;
+        counted++;
+        detect_table_count(d, r, 0, c->ev, c->found, c->cookie);
+    }
+    d->totals.compared += counted;
 }
 
 void
@@ -91,7 +105,7 @@ detect_event(struct detect *d, const struct detect_event *ev, detect_found_fn *f
     detect_begin(d);
     for (uint32_t i = 0; i < k->rules_n; i++)
         if (d->rule[k->rule[i]].enabled)
-            detect_compare(d, &d->rule[k->rule[i]], ev, found, cookie);
+            detect_compare(d, &d->rule[k->rule[i]], ev, NULL, found, cookie);
     detect_index_find(k, ev, compare_found, &c);
 }
 
@@ -107,6 +121,24 @@ bool
 detect_wants(const struct detect *d, uint32_t kind)
 {
     return d != NULL && kind < DETECT_KINDS && d->kind[kind] != NULL && d->kind[kind]->written;
+}
+
+uint32_t
+detect_about(const struct detect *d, uint64_t kinds, char *out, size_t n)
+{
+    uint32_t found = 0;
+    size_t at = 0;
+    out[0] = '\0';
+    for (uint32_t i = 0; i < detect_count(d); i++) {
+        const struct detect_rule *r = &d->rule[i];
+        bool is = false;
+        for (uint32_t k = 0; k < r->matches_n && r->enabled && !r->m->tripwire; k++)
+            is = is || (r->match[k].kinds[0] & kinds) != 0;
+        found += is;
+        if (is && at + strlen(r->m->id) + sizeof ", " <= n)
+            at += (size_t)snprintf(out + at, n - at, "%s%s", at > 0 ? ", " : "", r->m->id);
+    }
+    return found;
 }
 
 void
@@ -139,93 +171,6 @@ detect_tests(const struct detect *d)
     return d != NULL ? d->tests_n : 0;
 }
 
-// Events that the BPF programs report only if something is suspicious: refused, sensitive, dangerous, or not in the profile. A rule
-// about all of them, without a condition or a count, is decided there.
-static bool
-is_of_kernel(const struct detect_rule *r)
-{
-    static const uint32_t kinds[] = {
-        STOCKADE__V1__EVENT_KIND__EVENT_KIND_SENSITIVE_OPEN,
-        STOCKADE__V1__EVENT_KIND__EVENT_KIND_DANGEROUS_CALL,
-        STOCKADE__V1__EVENT_KIND__EVENT_KIND_IO_URING,
-        STOCKADE__V1__EVENT_KIND__EVENT_KIND_OUT_OF_MEMORY,
-        STOCKADE__V1__EVENT_KIND__EVENT_KIND_REMOTE_TERMINAL,
-        STOCKADE__V1__EVENT_KIND__EVENT_KIND_PROFILE,
-    };
-    const struct detect_match *m = &r->match[0];
-    uint64_t left[DETECT_KINDS / 64];
-    memcpy(left, m->kinds, sizeof left);
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        left[kinds[i] / 64] &= ~(UINT64_C(1) << kinds[i] % 64);
-    return r->matches_n == 1 && !r->m->tripwire && r->threshold == 1 && r->exceptions_n == 0 &&
-           m->all_n + m->any_n + m->not_n == 0 && (left[0] | left[1]) == 0;
-}
-
-// ---- paths
-
-// "/a/b/": a folder that is not one of all programs.
-static bool
-is_folder(const char *text)
-{
-    const char *second = text[0] == '/' ? strchr(text + 1, '/') : NULL;
-    return second != NULL && second[1] != '\0' && text[strlen(text) - 1] == '/';
-}
-
-// The texts of a rule's field `path`, if it needs one of them and the kernel can watch for all: whole paths and folders.
-static const struct detect_part *
-paths_of(const struct detect_match *m)
-{
-    const uint32_t open = STOCKADE__V1__EVENT_KIND__EVENT_KIND_SENSITIVE_OPEN;
-    if ((m->kinds[open / 64] >> open % 64 & 1) == 0)
-        return NULL;
-    for (uint32_t i = 0; i < m->all_n; i++)
-        for (uint32_t k = 0; k < m->all[i].n; k++) {
-            const struct detect_part *p = &m->all[i].part[k];
-            bool fine = p->field == DETECT_PATH && p->suffix_n + p->glob_n == 0;
-            for (size_t n = 0; fine && n < p->exact.n; n++)
-                fine = p->exact.word[n][0] == '/';
-            for (size_t n = 0; fine && n < p->prefix_n; n++)
-                fine = is_folder(p->prefix[n]);
-            if (fine)
-                return p;
-        }
-    return NULL;
-}
-
-static uint32_t
-each_path(const struct detect_rule *r, detect_path_fn *each, void *cookie)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < r->matches_n && !r->m->tripwire; i++) {
-        const struct detect_part *p = paths_of(&r->match[i]);
-        for (size_t k = 0; p != NULL && each != NULL && k < p->exact.n; k++)
-            each(cookie, p->exact.word[k], false);
-        for (size_t k = 0; p != NULL && each != NULL && k < p->prefix_n; k++)
-            each(cookie, p->prefix[k], true);
-        n += p != NULL ? (uint32_t)(p->exact.n + p->prefix_n) : 0;
-    }
-    return n;
-}
-
-void
-detect_paths(const struct detect *d, detect_path_fn *each, void *cookie)
-{
-    for (uint32_t i = 0; i < detect_count(d); i++)
-        if (d->rule[i].enabled)
-            (void)each_path(&d->rule[i], each, cookie);
-}
-
-// The kernel reports the paths of the rule, and the rule asks for nothing else.
-static bool
-is_of_paths(const struct detect_rule *r)
-{
-    const struct detect_match *m = &r->match[0];
-    return r->matches_n == 1 && r->threshold == 1 && r->exceptions_n == 0 && m->all_n == 1 &&
-           m->all[0].n == 1 && m->any_n + m->not_n == 0 && each_path(r, NULL, NULL) > 0 &&
-           m->kinds[0] + m->kinds[1] ==
-               UINT64_C(1) << STOCKADE__V1__EVENT_KIND__EVENT_KIND_SENSITIVE_OPEN % 64;
-}
-
 bool
 detect_view(const struct detect *d, uint32_t i, struct detect_view *out)
 {
@@ -240,8 +185,6 @@ detect_view(const struct detect *d, uint32_t i, struct detect_view *out)
                                 .builtin = r->m->builtin != NULL,
                                 .function = r->function,
                                 .of = r->of,
-                                .in_kernel = is_of_kernel(r) || is_of_paths(r),
-                                .kernel_paths = each_path(r, NULL, NULL),
                                 .measured_ns = r->timed > 0 ? r->timed_ns / r->timed : 0,
                                 .steps = r->steps,
                                 .table_bytes = r->table.bytes,
@@ -252,6 +195,7 @@ detect_view(const struct detect *d, uint32_t i, struct detect_view *out)
                                 .excepted = r->excepted,
                                 .findings = r->findings,
                                 .displaced = r->displaced};
+    detect_decide(r, out);
     return true;
 }
 

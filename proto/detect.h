@@ -150,6 +150,9 @@ struct detect_view {
     Stockade__V1__DetectionFunction function;
     int of;             // enum detect_field; -1: none
     bool in_kernel;     // the kernel reports only events that match
+    bool never;         // it needs events that nothing reports
+    bool needs_calls;   // it needs events that are reported only while system calls are watched
+    const char *why;    // who decides does so: static
     uint32_t steps;     // comparisons for one event in the worst case
     size_t table_bytes; // of its counts
     uint64_t window_ms, threshold;
@@ -163,6 +166,13 @@ struct detect_totals {
     uint64_t compared, displaced;
 };
 struct detect_totals detect_totals(const struct detect *d); // NULL: zeros
+
+// Whether the programs report this system call, as DANGEROUS_CALL or IO_URING.
+bool detect_reports_call(const char *name);
+
+// Writes the ids of enabled rules, other than tripwires, about events of these kinds (bits, of the first 64), as far as they fit. Returns
+// their number. NULL d: none.
+uint32_t detect_about(const struct detect *d, uint64_t kinds, char *out, size_t n);
 
 // Whether a rule is about events of this kind.
 bool detect_wants(const struct detect *d, uint32_t kind);

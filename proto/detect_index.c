@@ -86,17 +86,43 @@ is_of_kind(const struct detect_rule *r, uint32_t kind)
     return false;
 }
 
-static int
-add(struct detect *d, struct detect_kind *k, const struct detect_entry *of)
+// The entry of a value; a new one, if there is none. NULL: out of memory.
+static struct detect_entry *
+entry_of(struct detect *d, struct detect_kind *k, const struct detect_entry *of)
 {
     struct detect_entry **at =
         &k->slot[detect_index_hash(of->how, of->field, of->value, of->length)];
+    for (struct detect_entry *e = *at; e != NULL; e = e->next)
+        if (e->how == of->how && e->field == of->field && e->length == of->length &&
+            memcmp(e->value, of->value, of->length) == 0)
+            return e;
     struct detect_entry *one = arena_alloc(d->arena, sizeof *one);
     if (one == NULL)
-        return -ENOMEM;
+        return NULL;
     *one = *of;
     one->next = *at;
     *at = one;
+    return one;
+}
+
+static int
+add(struct detect *d, struct detect_kind *k, const struct detect_entry *of,
+    const struct detect_pointer *rule)
+{
+    struct detect_entry *e = entry_of(d, k, of);
+    if (e == NULL)
+        return -ENOMEM;
+    if (e->rules_n == e->room) {
+        const uint32_t room = e->room == 0 ? 1 : e->room * 2;
+        struct detect_pointer *more = arena_alloc(d->arena, room * sizeof *more);
+        if (more == NULL)
+            return -ENOMEM;
+        if (e->rules_n > 0)
+            memcpy(more, e->rule, e->rules_n * sizeof *more);
+        e->rule = more;
+        e->room = room;
+    }
+    e->rule[e->rules_n++] = *rule;
     k->fields[of->how] |= 1U << of->field;
     if (of->how == DETECT_BEGINS)
         k->begins[of->field] |= UINT64_C(1) << of->length;
@@ -105,37 +131,53 @@ add(struct detect *d, struct detect_kind *k, const struct detect_entry *of)
     return 0;
 }
 
+// Whether the rule is its key and nothing else.
+static bool
+is_only_key(const struct detect_rule *r)
+{
+    const struct detect_match *m = &r->match[0];
+    return r->exceptions_n == 0 && m->all_n == 1 && m->any_n == 0 && m->not_n == 0 &&
+           m->all[0].n == 1;
+}
+
+static int
+add_value(struct detect *d, struct detect_kind *k, const struct detect_rule *r,
+          const struct detect_entry *e, bool whole)
+{
+    return add(d, k, e, &(struct detect_pointer){r->index, whole, whole && is_only_key(r)});
+}
+
 static int
 add_key(struct detect *d, struct detect_kind *k, const struct detect_rule *r,
         const struct detect_part *key)
 {
-    struct detect_entry e = {.rule = r->index, .field = key->field};
+    struct detect_entry e = {.field = key->field};
     int rc = 0;
     e.how = DETECT_WHOLE;
     for (size_t i = 0; i < key->exact.n && rc == 0; i++) {
         e.value = key->exact.word[i];
         e.length = key->exact.length[i];
-        rc = add(d, k, &e);
+        rc = add_value(d, k, r, &e, true);
     }
     e.how = DETECT_BEGINS;
     for (size_t i = 0; i < key->prefix_n && rc == 0; i++) {
         e.value = key->prefix[i];
         e.length = (uint32_t)strnlen(e.value, DETECT_LENGTH_MAX);
-        rc = add(d, k, &e);
+        rc = add_value(d, k, r, &e, e.value[e.length] == '\0');
     }
     e.how = DETECT_ENDS;
     for (size_t i = 0; i < key->suffix_n && rc == 0; i++) {
         const size_t n = strlen(key->suffix[i]);
         e.length = (uint32_t)(n < DETECT_LENGTH_MAX ? n : DETECT_LENGTH_MAX);
         e.value = key->suffix[i] + n - e.length;
-        rc = add(d, k, &e);
+        rc = add_value(d, k, r, &e, e.length == n);
     }
     e.how = DETECT_HAS;
     e.length = DETECT_GRAM;
     for (size_t i = 0; i < key->glob_n && rc == 0; i++) { // the end of a part differs most
         const size_t n = longest_part(key->glob[i], &e.value);
         e.value += n - DETECT_GRAM;
-        rc = add(d, k, &e);
+        rc = add_value(d, k, r, &e, false);
     }
     return rc;
 }
@@ -164,10 +206,10 @@ add_kind(struct detect *d, uint32_t kind)
         }
         k->written = true;
         k->steps += r->steps;
-        const struct detect_part *key = key_of(r);
-        if (key == NULL)
+        r->key = key_of(r);
+        if (r->key == NULL)
             k->rule[k->rules_n++] = i;
-        else if (add_key(d, k, r, key) < 0)
+        else if (add_key(d, k, r, r->key) < 0)
             return -ENOMEM;
     }
     return 0;
@@ -198,7 +240,7 @@ look(const struct finding_in *f, enum detect_how how, const char *bytes, size_t 
     for (; e != NULL; e = e->next)
         if (e->how == (uint32_t)how && e->field == f->field && e->length == n &&
             memcmp(e->value, bytes, n) == 0)
-            f->each(f->cookie, e->rule);
+            f->each(f->cookie, e->rule, e->rules_n);
 }
 
 static void

@@ -93,23 +93,31 @@ detect_part_matches(const struct detect_part *p, const struct detect_event *ev)
     return number_matches(p, ev->number[p->field - DETECT_TEXTS]);
 }
 
-bool
-detect_parts_match(const struct detect_parts *p, const struct detect_event *ev)
+static bool
+parts_match(const struct detect_parts *p, const struct detect_event *ev,
+            const struct detect_part *known)
 {
     for (uint32_t i = 0; i < p->n; i++)
-        if (!detect_part_matches(&p->part[i], ev))
+        if (&p->part[i] != known && !detect_part_matches(&p->part[i], ev))
             return false;
     return true;
 }
 
 bool
-detect_matches(const struct detect_match *m, const struct detect_event *ev)
+detect_parts_match(const struct detect_parts *p, const struct detect_event *ev)
+{
+    return parts_match(p, ev, NULL);
+}
+
+bool
+detect_matches(const struct detect_match *m, const struct detect_event *ev,
+               const struct detect_part *known)
 {
     bool one = m->any_n == 0;
     if (ev->kind >= DETECT_KINDS || (m->kinds[ev->kind / 64] >> ev->kind % 64 & 1) == 0)
         return false;
     for (uint32_t i = 0; i < m->all_n; i++)
-        if (!detect_parts_match(&m->all[i], ev))
+        if (!parts_match(&m->all[i], ev, known))
             return false;
     for (uint32_t i = 0; i < m->any_n && !one; i++)
         one = detect_parts_match(&m->any[i], ev);

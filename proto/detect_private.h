@@ -17,6 +17,7 @@ enum {
     DETECT_SLOTS = 1024,     // of the index
     DETECT_LENGTH_MAX = 63,  // of a beginning or an end in the index
     DETECT_GRAM = 4,         // bytes of a pattern in the index
+    DETECT_LINE = 64,        // bytes of a cache line
     DETECT_CLEAR_BYTES = 64, // of a table that are cleared while one comparison is made
 };
 
@@ -56,14 +57,15 @@ struct detect_match {
     struct detect_parts *all, *any, *not ;
 };
 
-// One count. The numbers of a distinct count, and the times of a sequence, follow in the table's `more`.
+// One count, in one cache line. The tenths of the window, the numbers of a distinct count, and the times of a sequence are elsewhere in
+// the table.
 struct detect_slot {
     uint64_t key, scope;
-    uint64_t end_ns, sum; // of this tenth; of all of them, at most UINT64_MAX
-    uint64_t at;          // tenths of the window
+    uint64_t at, end_ns;  // this tenth: its number, and when it ends
+    uint64_t sum, before; // of this tenth; of the nine before it. Each is at most UINT64_MAX
     uint64_t last_ns, quiet_ns;
-    uint64_t bucket[DETECT_BUCKETS];
 };
+_Static_assert(sizeof(struct detect_slot) == DETECT_LINE, "a cache line each");
 
 // A finding of a count, with `once_for`.
 struct detect_once {
@@ -75,29 +77,34 @@ struct detect_seen {
 };
 
 struct detect_table {
-    uint32_t sets, ways;
-    uint32_t more_n; // of each slot: numbers of a distinct count, or steps
     struct detect_slot *slot;
+    uint32_t last; // the slot of the last event
+    uint32_t sets, ways;
+    uint32_t more_n;                       // of each slot: numbers of a distinct count, or steps
+    uint64_t (*tenth)[DETECT_BUCKETS - 1]; // of each slot, those before this one
     struct detect_seen *seen;
     uint64_t *step_ns;
     struct detect_once *once; // DETECT_ONCE of each slot. NULL: without once_for
-    uint32_t last;            // the slot of the last event
     uint64_t crowded_ns;      // end of the time in which it is not reported again
     size_t bytes;
 };
 
-// What each event reads comes first, so that it lies in few cache lines.
+// What each event reads comes first: of a plain count it is the first cache line.
 struct detect_rule {
-    uint64_t event; // the last one that was compared
+    _Alignas(DETECT_LINE) uint64_t event; // the last one that was compared
     bool enabled;
-    uint32_t matches_n; // 1, or those of a sequence
-    uint32_t exceptions_n, once_n;
-    Stockade__V1__DetectionFunction function;
+    bool counts; // an event counts as one
     Stockade__V1__DetectionScope per;
-    int by, of; // enum detect_field; -1: none
-    uint64_t threshold, window_ns;
+    int by;             // enum detect_field; -1: none
+    uint32_t matches_n; // 1, or those of a sequence
+    uint64_t threshold;
     uint64_t looked_at, matched;
     struct detect_table table;
+    uint64_t window_ns;
+    uint32_t exceptions_n, once_n;
+    Stockade__V1__DetectionFunction function;
+    int of;                        // enum detect_field; -1: none
+    const struct detect_part *key; // in the index. NULL: none
     struct detect_match match[DETECT_STEPS_MAX];
     struct detect_parts *exception;
     uint64_t excepted, findings, displaced;
@@ -112,9 +119,19 @@ struct detect_rule {
 enum detect_how { DETECT_WHOLE, DETECT_BEGINS, DETECT_ENDS, DETECT_HAS, DETECT_HOWS };
 
 struct detect_entry {
-    uint32_t rule, field, how, length;
+    uint32_t field, how, length;
+    uint32_t rules_n, room;
     const char *value;
+    struct detect_pointer *rule;
     struct detect_entry *next;
+};
+
+// A rule of an entry.
+struct detect_pointer {
+    uint32_t rule;
+    // The value is a whole one of the rule's key: only the rest of the rule is left to compare.
+    bool whole;
+    bool only; // and there is no rest
 };
 
 // Rules that may match events of a kind.
@@ -139,8 +156,9 @@ struct detect {
     struct yaml *tree[DETECT_FILES_MAX + 1];
     uint64_t events;
     struct detect_totals totals;
-    // Of the current event: hashes by DetectionScope; 0: not computed.
+    // Of the current event: hashes by DetectionScope, 0: not computed; and of fields that have a bit.
     uint64_t scope[4];
+    uint64_t valued, value[DETECT_FIELDS];
 };
 
 // detect_event.c
@@ -161,7 +179,9 @@ const char *detect_wrong_word(const char *message, bool tripwire, size_t *n);
 // detect_match.c
 bool detect_part_matches(const struct detect_part *p, const struct detect_event *ev);
 bool detect_parts_match(const struct detect_parts *p, const struct detect_event *ev);
-bool detect_matches(const struct detect_match *m, const struct detect_event *ev);
+// known: one of its parts, which matches. NULL: none is known.
+bool detect_matches(const struct detect_match *m, const struct detect_event *ev,
+                    const struct detect_part *known);
 
 // detect_make.c: a rule of a file, without its table. `node` is its mapping.
 int detect_make_rule(const struct config_reader *file, struct arena *a,
@@ -179,18 +199,24 @@ int detect_inherit(const struct config_reader *file, struct arena *a,
 int detect_index(struct detect *d, struct err *e);
 // The bytes of an entry, in its slot.
 uint32_t detect_index_hash(uint32_t how, uint32_t field, const char *bytes, size_t n);
-// Calls `each` for all rules that an event may match, apart from those for each event; for some more than once.
-typedef void detect_each_fn(void *cookie, uint32_t rule);
+// Calls `each` for all rules that an event may match, apart from those for each event; for some more than once. Rules with the same
+// value come together.
+typedef void detect_each_fn(void *cookie, const struct detect_pointer *rule, uint32_t n);
 void detect_index_find(const struct detect_kind *k, const struct detect_event *ev,
                        detect_each_fn *each, void *cookie);
 
 // detect_table.c
+// Allocates zeroed memory that begins with a cache line. NULL: beyond the maximum.
+void *detect_lines(struct arena *a, size_t bytes);
 size_t detect_table_size(const struct detect_rule *r, struct detect_table *t);
 int detect_table_make(struct detect_rule *r, struct arena *a);
 void detect_table_clear(struct detect_rule *r);
 // Counts an event that matches (step: of a sequence).
 void detect_table_count(struct detect *d, struct detect_rule *r, uint32_t step,
                         const struct detect_event *ev, detect_found_fn *found, void *cookie);
+
+// detect_decide.c: fills in_kernel, never, why and kernel_paths.
+void detect_decide(const struct detect_rule *r, struct detect_view *out);
 
 // detect_test.c: runs the tests of a rule, alone. *work: comparisons that are left for tests.
 int detect_test_rule(const struct config_reader *file, struct detect *d, struct detect_rule *r,
@@ -206,10 +232,11 @@ static inline void
 detect_begin(struct detect *d)
 {
     memset(d->scope, 0, sizeof d->scope);
+    d->valued = 0;
     d->events++;
 }
 
-// detect.c: whether one of its exceptions fits; compares an event with one rule.
+// detect.c: whether one of its exceptions fits; compares an event with one rule. known: as detect_matches() has it.
 bool detect_is_excepted(const struct detect_rule *r, const struct detect_event *ev);
 void detect_compare(struct detect *d, struct detect_rule *r, const struct detect_event *ev,
-                    detect_found_fn *found, void *cookie);
+                    const struct detect_part *known, detect_found_fn *found, void *cookie);

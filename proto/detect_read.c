@@ -182,7 +182,7 @@ make(const struct detect_bounds *bounds, const uint8_t seed[16])
     }
     d->arena = a;
     memcpy(d->seed, seed, sizeof d->seed);
-    d->rule = arena_alloc(a, (bounds->rules + 1) * sizeof *d->rule);
+    d->rule = detect_lines(a, (bounds->rules + 1) * sizeof *d->rule);
     return d;
 }
 

@@ -39,9 +39,16 @@ detect_table_size(const struct detect_rule *r, struct detect_table *t)
     t->more_n = distinct ? (uint32_t)r->threshold : sequence ? r->matches_n : 0;
     const size_t slots = (size_t)t->sets * t->ways;
     const size_t each = distinct ? sizeof *t->seen : sequence ? sizeof *t->step_ns : 0;
-    t->bytes = slots * (sizeof *t->slot + t->more_n * each);
+    t->bytes = slots * (sizeof *t->slot + sizeof *t->tenth + t->more_n * each);
     t->bytes += has_once(r) ? slots * DETECT_ONCE * sizeof *t->once : 0;
     return t->bytes;
+}
+
+void *
+detect_lines(struct arena *a, size_t bytes)
+{
+    uint8_t *p = arena_alloc(a, bytes + DETECT_LINE - 1);
+    return p != NULL ? p + (-(uintptr_t)p % DETECT_LINE) : NULL;
 }
 
 int
@@ -49,8 +56,12 @@ detect_table_make(struct detect_rule *r, struct arena *a)
 {
     struct detect_table *t = &r->table;
     const size_t slots = (size_t)t->sets * t->ways;
-    t->slot = arena_alloc(a, slots * sizeof *t->slot);
-    bool fine = t->slot != NULL;
+    r->counts = r->function == 0 ||
+                r->function == STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_COUNT ||
+                r->function == STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_RATE;
+    t->slot = detect_lines(a, slots * sizeof *t->slot);
+    t->tenth = arena_alloc(a, slots * sizeof *t->tenth);
+    bool fine = t->slot != NULL && t->tenth != NULL;
     if (r->function == STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_DISTINCT) {
         t->seen = arena_alloc(a, slots * t->more_n * sizeof *t->seen);
         fine = fine && t->seen != NULL;
@@ -71,6 +82,7 @@ detect_table_clear(struct detect_rule *r)
     struct detect_table *t = &r->table;
     const size_t slots = (size_t)t->sets * t->ways;
     memset(t->slot, 0, slots * sizeof *t->slot);
+    memset(t->tenth, 0, slots * sizeof *t->tenth);
     if (t->seen != NULL)
         memset(t->seen, 0, slots * t->more_n * sizeof *t->seen);
     if (t->step_ns != NULL)
@@ -91,6 +103,18 @@ hash(const struct detect *d, const void *bytes, size_t n)
     return h != 0 ? h : 1;
 }
 
+uint64_t
+detect_value(const struct detect *d, int field, const struct detect_event *ev)
+{
+    if ((ev->has >> field & 1) == 0)
+        return 0;
+    if (field < DETECT_TEXTS)
+        return hash(d, ev->text[field], strlen(ev->text[field]));
+    if (field == DETECT_ADDRESS)
+        return hash(d, ev->address, sizeof ev->address);
+    return hash(d, &ev->number[field - DETECT_TEXTS], sizeof ev->number[0]);
+}
+
 // All rules have one of three scopes, so each is hashed once for an event.
 static uint64_t
 scope_of(struct detect *d, const struct detect_rule *r, const struct detect_event *ev)
@@ -107,16 +131,29 @@ scope_of(struct detect *d, const struct detect_rule *r, const struct detect_even
     return *known;
 }
 
-uint64_t
-detect_value(const struct detect *d, int field, const struct detect_event *ev)
+// Each field is hashed once for an event.
+static uint64_t
+value_of(struct detect *d, int field, const struct detect_event *ev)
 {
-    if ((ev->has >> field & 1) == 0)
-        return 0;
-    if (field < DETECT_TEXTS)
-        return hash(d, ev->text[field], strlen(ev->text[field]));
-    if (field == DETECT_ADDRESS)
-        return hash(d, ev->address, sizeof ev->address);
-    return hash(d, &ev->number[field - DETECT_TEXTS], sizeof ev->number[0]);
+    if ((d->valued >> field & 1) == 0) {
+        d->value[field] = detect_value(d, field, ev);
+        d->valued |= UINT64_C(1) << field;
+    }
+    return d->value[field];
+}
+
+// Where an event is counted: the hash of the rule's scope, and the key of the count.
+struct place {
+    uint64_t scope, key;
+};
+
+static struct place
+place_of(struct detect *d, const struct detect_rule *r, const struct detect_event *ev)
+{
+    const uint64_t scope = scope_of(d, r, ev);
+    const uint64_t key =
+        r->by >= 0 ? scope ^ value_of(d, r->by, ev) * 0x9e3779b97f4a7c15ULL : scope;
+    return (struct place){scope, key != 0 ? key : 1};
 }
 
 // What a finding of once_for is about.
@@ -165,6 +202,7 @@ static void
 begin_slot(struct detect_table *t, uint32_t i, uint64_t scope, uint64_t key)
 {
     t->slot[i] = (struct detect_slot){.key = key, .scope = scope};
+    memset(&t->tenth[i], 0, sizeof t->tenth[i]);
     if (t->seen != NULL)
         memset(&t->seen[(size_t)i * t->more_n], 0, t->more_n * sizeof *t->seen);
     if (t->step_ns != NULL)
@@ -205,20 +243,25 @@ add(uint64_t a, uint64_t b)
     return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
-// Begins the tenth of the window that it is now.
+// Begins the tenth of the window that it is now. The one that ended takes the place of the one that left the window.
 static void
 turn(const struct detect_rule *r, struct detect_slot *s, uint64_t now_ns)
 {
+    enum { OLDER = DETECT_BUCKETS - 1 };
+    uint64_t *tenth = r->table.tenth[s - r->table.slot];
     const uint64_t tenth_ns = r->window_ns / DETECT_BUCKETS;
     const uint64_t at = now_ns / tenth_ns;
     const uint64_t gone = at > s->at ? at - s->at : 0;
-    for (uint64_t i = 1; i <= gone && i <= DETECT_BUCKETS; i++)
-        s->bucket[(s->at + i) % DETECT_BUCKETS] = 0;
+    if (gone > 0)
+        tenth[s->at % OLDER] = s->sum;
+    for (uint64_t i = 1; i < gone && i <= OLDER; i++)
+        tenth[(s->at + i) % OLDER] = 0;
     s->at += gone;
     s->end_ns = (s->at + 1) * tenth_ns;
     s->sum = 0;
-    for (int i = 0; i < DETECT_BUCKETS; i++)
-        s->sum = add(s->sum, s->bucket[i]);
+    s->before = 0;
+    for (int i = 0; i < OLDER; i++)
+        s->before = add(s->before, tenth[i]);
 }
 
 // Divides, and sums up, once in a tenth of the window.
@@ -227,10 +270,8 @@ count(const struct detect_rule *r, struct detect_slot *s, uint64_t now_ns, uint6
 {
     if (now_ns >= s->end_ns)
         turn(r, s, now_ns);
-    uint64_t *last = &s->bucket[s->at % DETECT_BUCKETS];
-    *last = add(*last, n);
     s->sum = add(s->sum, n);
-    return s->sum;
+    return add(s->before, s->sum);
 }
 
 // The number of different values within the window, this one included; at most the threshold.
@@ -277,7 +318,7 @@ score_of(struct detect *d, struct detect_rule *r, uint32_t slot, uint32_t step,
     struct detect_slot *s = &r->table.slot[slot];
     switch ((int)r->function) {
     case STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_DISTINCT:
-        return count_distinct(r, slot, ev->now_ns, detect_value(d, r->of, ev));
+        return count_distinct(r, slot, ev->now_ns, value_of(d, r->of, ev));
     case STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_SUM:
         return count(r, s, ev->now_ns, ev->number[r->of - DETECT_TEXTS]);
     case STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_GREATEST:
@@ -329,30 +370,51 @@ is_first(struct detect_rule *r, uint32_t slot, uint64_t subject, uint64_t now_ns
     return true;
 }
 
-void
-detect_table_count(struct detect *d, struct detect_rule *r, uint32_t step,
-                   const struct detect_event *ev, detect_found_fn *found, void *cookie)
+// The threshold is reached. Apart, because most events only count and need no room for a sentence.
+static __attribute__((noinline)) void
+reach(struct detect *d, struct detect_rule *r, uint32_t slot, uint64_t score,
+      const struct detect_event *ev, detect_found_fn *found, void *cookie)
 {
     char text[DETECT_TEXT];
-    bool displaced = false;
-    if (r->of >= 0 && (ev->has >> r->of & 1) == 0)
-        return;
-    const uint64_t scope = scope_of(d, r, ev);
-    uint64_t key = r->by >= 0 ? scope ^ detect_value(d, r->by, ev) * 0x9e3779b97f4a7c15ULL : scope;
-    key = key != 0 ? key : 1;
-    const uint32_t i = slot_of(r, scope, key, ev->now_ns, &displaced);
-    struct detect_slot *s = &r->table.slot[i];
-    const uint64_t score = score_of(d, r, i, step, ev);
-    s->last_ns = ev->now_ns;
-    if (displaced)
-        report_crowded(d, r, ev->now_ns, found, cookie);
-    if (score < r->threshold)
-        return;
-    const bool is_new = r->table.once != NULL ? is_first(r, i, detect_subject(d, r, ev), ev->now_ns)
-                                              : ev->now_ns >= s->quiet_ns;
+    struct detect_slot *s = &r->table.slot[slot];
+    const bool is_new = r->table.once != NULL
+                            ? is_first(r, slot, detect_subject(d, r, ev), ev->now_ns)
+                            : ev->now_ns >= s->quiet_ns;
     if (is_new)
         s->quiet_ns = ev->now_ns + r->window_ns;
     const struct detect_said said = {ev, score, r->window_ns};
     report(r, is_new ? DETECT_FOUND : DETECT_REPEATED, score,
            is_new ? detect_write(r, &said, text) : "", found, cookie);
+}
+
+// Counts one if the key is that of the last event and nothing but numbers changes. False: nothing was done.
+static bool
+count_again(const struct detect_rule *r, const struct place *place, uint64_t now_ns)
+{
+    struct detect_slot *s = &r->table.slot[r->table.last];
+    if (!r->counts || !is_slot(s, place->scope, place->key) || now_ns >= s->end_ns ||
+        s->before + s->sum + 1 >= r->threshold)
+        return false;
+    s->sum++;
+    s->last_ns = now_ns;
+    return true;
+}
+
+void
+detect_table_count(struct detect *d, struct detect_rule *r, uint32_t step,
+                   const struct detect_event *ev, detect_found_fn *found, void *cookie)
+{
+    bool displaced = false;
+    const struct place place = place_of(d, r, ev);
+    if (count_again(r, &place, ev->now_ns))
+        return;
+    if (r->of >= 0 && (ev->has >> r->of & 1) == 0)
+        return;
+    const uint32_t i = slot_of(r, place.scope, place.key, ev->now_ns, &displaced);
+    const uint64_t score = score_of(d, r, i, step, ev);
+    r->table.slot[i].last_ns = ev->now_ns;
+    if (displaced)
+        report_crowded(d, r, ev->now_ns, found, cookie);
+    if (score >= r->threshold)
+        reach(d, r, i, score, ev, found, cookie);
 }

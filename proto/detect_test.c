@@ -142,7 +142,7 @@ give(struct detect *d, struct detect_rule *rule, const Stockade__V1__DetectionEv
     make_event(m, now_ns, number, &ev);
     r->event++;
     detect_begin(d);
-    detect_compare(d, rule, &ev, on_found, r);
+    detect_compare(d, rule, &ev, NULL, on_found, r);
 }
 
 // ---- what it may take

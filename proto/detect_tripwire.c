@@ -181,7 +181,7 @@ detect_tripwires(struct detect *d, const struct detect_event *ev, detect_tripwir
         struct detect_rule *r = &d->rule[k->tripwire[i]];
         r->looked_at++;
         d->totals.compared++;
-        if (!detect_matches(&r->match[0], ev))
+        if (!detect_matches(&r->match[0], ev, NULL))
             continue;
         const bool known = detect_is_excepted(r, ev);
         r->excepted += known;
@@ -200,7 +200,7 @@ detect_tripwires_dry(struct detect *d, const struct detect_event *ev, detect_fou
         detect_begin(d);
     for (uint32_t i = 0; k != NULL && i < k->tripwires_n; i++)
         if (d->rule[k->tripwire[i]].enabled)
-            detect_compare(d, &d->rule[k->tripwire[i]], ev, found, cookie);
+            detect_compare(d, &d->rule[k->tripwire[i]], ev, NULL, found, cookie);
 }
 
 uint64_t

@@ -16,6 +16,7 @@
 #include "server/anomaly/anomaly.h"
 #include "server/audit/audit.h"
 #include "server/batch/batch.h"
+#include "server/code/context.h"
 #include "server/config/config.h"
 #include "server/sandbox/job.h"
 #include "server/base/log.h"
@@ -154,13 +155,20 @@ look_at_rest(struct drain *d)
     on_all_destroyed(d);
 }
 
+// An interpreter without a cell has nothing to finish.
+static bool
+jobs_have_ended(const struct server *srv)
+{
+    return jobs_running(srv->jobs) <= contexts_at_rest(srv->contexts);
+}
+
 static void
 on_look(void *cookie)
 {
     struct drain *d = cookie;
     bool time_is_up = uv_hrtime() >= d->until_ns;
     (void)alarm(WATCHDOG_S);
-    if (time_is_up || (d->calls_over && jobs_running(d->srv->jobs) == 0))
+    if (time_is_up || (d->calls_over && jobs_have_ended(d->srv)))
         destroy_all(d);
     if (d->destroying && !d->over)
         look_at_rest(d);

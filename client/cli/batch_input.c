@@ -33,16 +33,16 @@ take_line(struct batch *b, const char *line, size_t n)
     b->line_number++;
     if (strspn(line, " \t\r") >= n)
         return; // empty
-    struct arena *a = arena_new(BATCH_JOB_ARENA_MAX);
-    Stockade__V1__BatchJob *job = a != NULL ? batch_line_read(line, n, a, why) : NULL;
-    if (job == NULL) {
-        wrong_line(b, a != NULL ? why : "out of memory");
-        arena_free(a);
+    struct queued *q = &b->queue[b->queue_n];
+    q->bytes = n;
+    q->arena = arena_new(BATCH_JOB_ARENA_MAX);
+    if (q->arena == NULL || !batch_line_read(line, n, q->arena, &q->job, why)) {
+        wrong_line(b, q->arena != NULL ? why : "out of memory");
+        arena_free(q->arena);
         return;
     }
-    struct queued *q = &b->queue[b->queue_n++];
-    *q = (struct queued){a, job, stockade__v1__batch_job__get_packed_size(job)};
-    b->queue_bytes += q->bytes;
+    b->queue_n++;
+    b->queue_bytes += n;
 }
 
 static bool
@@ -89,7 +89,7 @@ batch_read_more(struct batch *b)
 bool
 batch_wants_input(const struct batch *b)
 {
-    return !b->eof && !b->stopped && has_room(b) && memchr(b->line, '\n', b->line_n) == NULL;
+    return !b->eof && has_room(b) && memchr(b->line, '\n', b->line_n) == NULL;
 }
 
 void
@@ -104,7 +104,7 @@ batch_drop_first(struct batch *b)
 void
 batch_drop_accepted(struct batch *b)
 {
-    while (b->queue_n > 0 && b->front < b->accepted)
+    while (b->queue_n > 0 && b->front < b->state.accepted)
         batch_drop_first(b);
 }
 

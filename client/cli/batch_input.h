@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of `stockade batch`, and its input: lines that become jobs in a queue, from which the broker accepts them.
+// The state of `stockade batch`, and its input: lines that become jobs in a queue, where they are until the broker has accepted them.
 #pragma once
 
 #include <stdbool.h>
@@ -14,20 +14,14 @@ enum { BATCH_QUEUE_MAX = 256, BATCH_JOB_ARENA_MAX = 4 * 1024 * 1024 };
 // A job that was read and not accepted.
 struct queued {
     struct arena *arena;
-    Stockade__V1__BatchJob *job;
-    size_t bytes;
-};
-
-struct output {
-    char *bytes;
-    size_t n;
+    struct stockade_batch_job job;
+    size_t bytes; // of its line
 };
 
 struct batch {
     const struct command *c;
     const struct options *o;
     struct stockade *s;
-    char key[129];
     int in;
     char *line; // bytes that were read and are no whole line
     size_t line_n;
@@ -36,17 +30,7 @@ struct batch {
     struct queued queue[BATCH_QUEUE_MAX]; // the first one has the number `front`
     size_t queue_n, queue_bytes;
     uint64_t front;
-    uint64_t call; // the stream
-    uint32_t window;
-    uint64_t accepted, printed, confirmed; // jobs; results
-    bool begun, adding, said_last, ended;
-    bool last_is_sent;   // the call that adds says that no job follows ...
-    uint64_t last_after; // ... these
-    bool lost;           // the stream; it is begun again
-    bool stopped;        // the broker takes no more jobs, because of `why`
-    struct stockade_error why;
-    uint64_t lost_ms;
-    struct output out[2];
+    struct stockade_batch_state state;
     uint64_t failed, began_ms, shown_ms;
     int code; // EXIT_OK while it goes on
 };

@@ -2,19 +2,16 @@
 // See batch_line.h.
 #include "batch_line.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <jansson.h>
 
-#include "proto/wire.h"
-
 // A line that is being read.
 struct reading {
     struct arena *arena;
-    Stockade__V1__BatchJob *job;
+    struct stockade_batch_job *job;
     char *why;
 };
 
@@ -44,16 +41,17 @@ copy(struct reading *r, const json_t *value, const char *name, const char **out)
 static bool
 read_args(struct reading *r, const char *name, const json_t *value)
 {
-    Stockade__V1__Command *c = r->job->command;
     size_t n = json_array_size(value);
     if (!json_is_array(value) || n == 0)
         return refuse(r, name, "a list of texts: the program and its arguments");
-    c->args = arena_alloc(r->arena, n * sizeof *c->args);
-    if (c->args == NULL)
+    const char **args = arena_alloc(r->arena, (n + 1) * sizeof *args);
+    if (args == NULL)
         return full(r);
-    for (c->n_args = 0; c->n_args < n; c->n_args++)
-        if (!copy(r, json_array_get(value, c->n_args), name, &c->args[c->n_args]))
+    for (size_t i = 0; i < n; i++)
+        if (!copy(r, json_array_get(value, i), name, &args[i]))
             return false;
+    args[n] = NULL;
+    r->job->command.args = args;
     return true;
 }
 
@@ -66,18 +64,18 @@ read_key(struct reading *r, const char *name, const json_t *value)
 static bool
 read_workdir(struct reading *r, const char *name, const json_t *value)
 {
-    return copy(r, value, name, &r->job->command->workdir);
+    return copy(r, value, name, &r->job->command.workdir);
 }
 
 static bool
 read_stdin(struct reading *r, const char *name, const json_t *value)
 {
-    ProtobufCBinaryData *to = &r->job->command->stdin;
+    struct stockade_command *c = &r->job->command;
     if (!json_is_string(value))
         return refuse(r, name, "text");
-    to->len = json_string_length(value);
-    to->data = (uint8_t *)arena_copy(r->arena, json_string_value(value), to->len);
-    return to->data != NULL || full(r);
+    c->stdin_n = json_string_length(value);
+    c->stdin_bytes = arena_copy(r->arena, json_string_value(value), c->stdin_n);
+    return c->stdin_bytes != NULL || full(r);
 }
 
 static int
@@ -91,7 +89,7 @@ digit(char c)
 static bool
 read_base64(struct reading *r, const char *name, const json_t *value)
 {
-    ProtobufCBinaryData *to = &r->job->command->stdin;
+    struct stockade_command *c = &r->job->command;
     const char *text = json_string_value(value);
     size_t n = text != NULL ? strlen(text) : 0;
     uint32_t bits = 0;
@@ -100,9 +98,11 @@ read_base64(struct reading *r, const char *name, const json_t *value)
         return refuse(r, name, "base64");
     for (int i = 0; i < 2 && n > 0 && text[n - 1] == '='; i++)
         n--;
-    to->data = arena_alloc(r->arena, n + 1);
-    if (to->data == NULL)
+    uint8_t *to = arena_alloc(r->arena, n + 1);
+    if (to == NULL)
         return full(r);
+    c->stdin_bytes = to;
+    c->stdin_n = 0;
     for (size_t i = 0; i < n; i++) {
         int d = digit(text[i]);
         if (d < 0)
@@ -111,7 +111,7 @@ read_base64(struct reading *r, const char *name, const json_t *value)
         have += 6;
         if (have >= 8) {
             have -= 8;
-            to->data[to->len++] = (uint8_t)(bits >> have);
+            to[c->stdin_n++] = (uint8_t)(bits >> have);
         }
     }
     return true;
@@ -120,61 +120,76 @@ read_base64(struct reading *r, const char *name, const json_t *value)
 static bool
 read_env(struct reading *r, const char *name, const json_t *value)
 {
-    Stockade__V1__Command *c = r->job->command;
+    struct stockade_command *c = &r->job->command;
     size_t n = json_object_size(value);
-    const char *key = NULL;
-    const json_t *one = NULL;
     if (!json_is_object(value))
         return refuse(r, name, "an object of texts");
-    c->env = arena_alloc(r->arena, (n + 1) * sizeof(void *));
-    if (c->env == NULL)
+    struct stockade_pair *env = arena_alloc(r->arena, (n + 1) * sizeof *env);
+    if (env == NULL)
         return full(r);
+    c->env = env;
+    c->env_n = 0;
     for (void *it = json_object_iter((json_t *)(uintptr_t)value); it != NULL;
          it = json_object_iter_next((json_t *)(uintptr_t)value, it)) {
-        Stockade__V1__EnvironmentVariable *v =
-            wire_make(r->arena, &stockade__v1__environment_variable__descriptor);
-        key = json_object_iter_key(it);
-        one = json_object_iter_value(it);
-        if (v == NULL)
+        const char *key = json_object_iter_key(it);
+        struct stockade_pair *pair = &env[c->env_n++];
+        pair->name = arena_copy(r->arena, key, strlen(key));
+        if (pair->name == NULL)
             return full(r);
-        v->name = arena_copy(r->arena, key, strlen(key));
-        if (v->name == NULL)
-            return full(r);
-        if (!copy(r, one, name, &v->value))
+        if (!copy(r, json_object_iter_value(it), name, &pair->value))
             return false;
-        c->env[c->n_env++] = v;
     }
     return true;
 }
 
-// The names are those of the message.
+// Named as in the message, which has 32 bits for some.
+#define NARROW(name)                                                                               \
+    {                                                                                              \
+#name, offsetof(struct stockade_limits, name), UINT32_MAX                                  \
+    }
+#define WIDE(name)                                                                                 \
+    {                                                                                              \
+#name, offsetof(struct stockade_limits, name), INT64_MAX                                   \
+    }
+static const struct limit_name {
+    const char *name;
+    size_t offset;
+    int64_t most;
+} limit_names[] = {
+    WIDE(memory_bytes), NARROW(cpu_millis), NARROW(cpu_weight), WIDE(cpu_time_ms),
+    WIDE(wall_ms),      NARROW(pids),       NARROW(files),      WIDE(file_size_bytes),
+    WIDE(disk_bytes),   NARROW(inodes),     WIDE(output_bytes),
+};
+_Static_assert(sizeof limit_names / sizeof limit_names[0] ==
+                   sizeof(struct stockade_limits) / sizeof(uint64_t),
+               "a name for each limit");
+
+static const struct limit_name *
+find_limit(const char *name)
+{
+    for (size_t i = 0; i < sizeof limit_names / sizeof limit_names[0]; i++)
+        if (strcmp(limit_names[i].name, name) == 0)
+            return &limit_names[i];
+    return NULL;
+}
+
 static bool
 read_limits(struct reading *r, const char *name, const json_t *value)
 {
-    const ProtobufCMessageDescriptor *type = &stockade__v1__limits__descriptor;
-    Stockade__V1__Limits *l = wire_make(r->arena, type);
-    if (l == NULL)
-        return full(r);
     if (!json_is_object(value))
         return refuse(r, name, "an object of numbers, such as {\"wall_ms\": 1000}");
     for (void *it = json_object_iter((json_t *)(uintptr_t)value); it != NULL;
          it = json_object_iter_next((json_t *)(uintptr_t)value, it)) {
         const char *key = json_object_iter_key(it);
         const json_t *one = json_object_iter_value(it);
-        const ProtobufCFieldDescriptor *f =
-            protobuf_c_message_descriptor_get_field_by_name(type, key);
+        const struct limit_name *limit = find_limit(key);
         json_int_t n = json_integer_value(one);
-        if (f == NULL)
+        if (limit == NULL)
             return refuse(r, key, "the name of a limit, such as wall_ms or memory_bytes");
-        if (!json_is_integer(one) || n <= 0 ||
-            (f->type == PROTOBUF_C_TYPE_UINT32 && n > UINT32_MAX))
+        if (!json_is_integer(one) || n <= 0 || n > limit->most)
             return refuse(r, key, "a whole number above 0");
-        if (f->type == PROTOBUF_C_TYPE_UINT32)
-            *(uint32_t *)(void *)((char *)l + f->offset) = (uint32_t)n;
-        else
-            *(uint64_t *)(void *)((char *)l + f->offset) = (uint64_t)n;
+        *(uint64_t *)(void *)((char *)&r->job->limits + limit->offset) = (uint64_t)n;
     }
-    r->job->limits = l;
     return true;
 }
 
@@ -207,25 +222,24 @@ read_job(struct reading *r, const json_t *root)
          it = json_object_iter_next((json_t *)(uintptr_t)root, it))
         if (!read_member(r, json_object_iter_key(it), json_object_iter_value(it)))
             return false;
-    return r->job->command->n_args > 0 ||
+    return r->job->command.args != NULL ||
            refuse(r, "args", "a list of texts: the program and its arguments");
 }
 
-Stockade__V1__BatchJob *
-batch_line_read(const char *line, size_t n, struct arena *a, char why[BATCH_WHY_MAX])
+bool
+batch_line_read(const char *line, size_t n, struct arena *a, struct stockade_batch_job *out,
+                char why[BATCH_WHY_MAX])
 {
-    struct reading r = {.arena = a, .why = why};
+    struct reading r = {.arena = a, .job = out, .why = why};
     json_error_t e;
     json_t *root =
         json_loadb(line, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &e);
     if (root == NULL) {
         (void)snprintf(why, BATCH_WHY_MAX, "not JSON: %.150s (column %d)", e.text, e.column);
-        return NULL;
+        return false;
     }
-    r.job = wire_make(a, &stockade__v1__batch_job__descriptor);
-    if (r.job != NULL)
-        r.job->command = wire_make(a, &stockade__v1__command__descriptor);
-    bool whole = r.job != NULL && r.job->command != NULL ? read_job(&r, root) : full(&r);
+    *out = (struct stockade_batch_job){0};
+    bool whole = read_job(&r, root);
     json_decref(root);
-    return whole ? r.job : NULL;
+    return whole;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "proto/auto.h"
@@ -29,15 +30,23 @@ fail(const struct acting *a, const struct err *why)
     return cli_fail(a->c, "", &e);
 }
 
-// The key of a server must be readable by the account of the broker, which exists where the package is installed.
+// The account of the broker, which exists where the package is installed, must be able to read the key of a server, and to enter a folder
+// that is root's alone, as the one that was made here.
 static void
 give_key(const char *folder)
 {
     char path[TEXT];
+    struct stat st;
     const struct passwd *broker = geteuid() == 0 ? getpwnam("stockade") : NULL;
     (void)snprintf(path, sizeof path, "%.900s/server.key", folder);
     if (broker != NULL && lchown(path, broker->pw_uid, (gid_t)-1) < 0)
         (void)fprintf(stderr, "stockade admin: %s: give it to %s: %s\n", path, broker->pw_name,
+                      strerror(errno));
+    if (broker == NULL || lstat(folder, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != 0 ||
+        (st.st_mode & 077) != 0)
+        return;
+    if (lchown(folder, (uid_t)-1, broker->pw_gid) < 0 || chmod(folder, 0710) < 0)
+        (void)fprintf(stderr, "stockade admin: %s: let %s enter it: %s\n", folder, broker->pw_name,
                       strerror(errno));
 }
 
@@ -87,6 +96,18 @@ file_of(const char *name)
     return slash != NULL && slash[1] != '\0' ? slash + 1 : name;
 }
 
+static int
+check_client(const struct acting *a, const char *file, struct err *e)
+{
+    if (a->o->names != NULL)
+        return err_field(e, "client", "has the name already: leave out --names");
+    if (file[0] == '.' || file[0] == '-' || strchr(file, '/') != NULL)
+        return err_field(e, "client", "%.64s cannot be the name of its files", file);
+    return strcmp(file, "server") == 0 || strcmp(file, "ca") == 0
+               ? err_field(e, "client", "the files of this name are not a caller's")
+               : 0;
+}
+
 int
 cert_make(const struct acting *a)
 {
@@ -104,11 +125,7 @@ cert_make(const struct acting *a)
     o.names_n = split(list, names); // NOLINT(clang-analyzer-unix.Malloc): auto_free
     o.file = client && o.names_n > 0 ? file_of(names[0]) : "server";
     o.ttl_ms = a->o->ttl_ms != 0 ? a->o->ttl_ms : DAYS * DAY_MS;
-    if (client && (strcmp(o.file, "server") == 0 || strcmp(o.file, "ca") == 0)) {
-        (void)err_field(&e, "client", "the files of this name are not a caller's");
-        return fail(a, &e);
-    }
-    if (channel_certificates(&o, &e) < 0)
+    if ((client && check_client(a, o.file, &e) < 0) || channel_certificates(&o, &e) < 0)
         return fail(a, &e);
     if (client) {
         print_client(a->name, o.file, names[0]);

@@ -35,6 +35,16 @@ print_warm(const struct stockade_template *m)
 }
 
 static void
+print_storage(const struct stockade_template *m)
+{
+    char name[TEXT_MAX], size[32];
+    if (m->on_disk && m->disabled[0] == '\0')
+        (void)printf("%s: files on disk, %s for each sandbox\n",
+                     text_clean(m->name, name, sizeof name),
+                     units_show_bytes(m->limits.disk_bytes, size, sizeof size));
+}
+
+static void
 print_templates(const struct stockade_info *i)
 {
     static const char *const head[] = {"TEMPLATE", "TIER", "READY", "MEMORY", "AT MOST", "TIMEOUT"};
@@ -62,6 +72,7 @@ print_templates(const struct stockade_info *i)
         const struct stockade_template *m = &i->templates[n];
         char name[TEXT_MAX], why[TEXT_MAX];
         print_warm(m);
+        print_storage(m);
         if (m->disabled[0] != '\0')
             (void)printf("%s is disabled: %s\n", text_clean(m->name, name, sizeof name),
                          text_clean(m->disabled, why, sizeof why));

@@ -210,6 +210,7 @@ json_of_template(const struct stockade_template *t)
     (void)json_object_set_new(o, "pool_warm", integer(t->pool_warm));
     (void)json_object_set_new(o, "warm_bytes", integer(t->warm_bytes));
     (void)json_object_set_new(o, "warm_failed", text(t->warm_failed));
+    (void)json_object_set_new(o, "storage", text(t->on_disk ? "disk" : "memory"));
     return o;
 }
 

@@ -162,6 +162,37 @@ add_test(struct learning *l, struct seen *s, const char *const *args, size_t n, 
     return 0;
 }
 
+// Whether a pattern made of it would mean commands that were not run: in a pattern '*' is any text, and nothing means a '*' alone. Between
+// the lines of a script it is unavoidable; a program's name is one line.
+static bool
+means_others(const char *const *args, size_t n)
+{
+    for (const char *p = args[0]; *p != '\0'; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            return true;
+    for (size_t i = 0; i < n; i++)
+        if (!glob_is_plain(args[i]))
+            return true;
+    return false;
+}
+
+static int
+leave_out(struct learning *l, const struct learnt_job *j, struct err *e)
+{
+    char text[COMMAND_MAX + 1], shown[COMMENT_MAX];
+    size_t used = 0;
+    for (size_t i = 0; i < j->args_n && used < COMMAND_MAX; i++) {
+        (void)snprintf(text + used, sizeof text - used, "%s%.200s", i > 0 ? " " : "", j->args[i]);
+        used += strlen(text + used);
+    }
+    text[utf8_cut(text, used)] = '\0';
+    (void)yaml_write_quoted(text, shown, sizeof shown);
+    return learning_note(l, e,
+                         "job %.*s: the command %.300s is left out: its '*' or control character "
+                         "would allow other commands",
+                         JOB_SHOWN, j->id, shown);
+}
+
 static int
 add_command(struct learning *l, struct seen *s, const struct learnt_job *j, struct err *e)
 {
@@ -170,6 +201,8 @@ add_command(struct learning *l, struct seen *s, const struct learnt_job *j, stru
     const size_t n = j->args_n;
     if (n == 0)
         return 0;
+    if (means_others(args, n))
+        return leave_out(l, j, e);
     make_pattern(args, n, pattern);
     struct set *to =
         is_splittable(args, n) && strlen(pattern) < COMMAND_MAX ? &s->commands : &s->lines;

@@ -69,6 +69,7 @@ struct outcome {
     const Stockade__V1__PolicyTest *test;
     const char *verdict, *rule, *reason;
     bool passed;
+    const char *note;
 };
 
 static void
@@ -93,11 +94,11 @@ note(struct testing *t, const struct outcome *x)
                                  "verdict", x->verdict, "rule", x->rule, "reason", x->reason));
         return;
     }
-    (void)printf("FAIL %s%s: %stest %s: it expects %s%s%s, but the decision is %s%s%s%s%s%s\n",
+    (void)printf("FAIL %s%s: %stest %s: it expects %s%s%s, but the decision is %s%s%s%s%s%s%s\n",
                  x->file, line, place, name, policies_verdict(x->test->expect),
                  x->test->rule[0] != '\0' ? " by " : "", x->test->rule, x->verdict,
                  x->rule[0] != '\0' ? " by " : "", x->rule, x->reason[0] != '\0' ? " (" : "",
-                 x->reason, x->reason[0] != '\0' ? ")" : "");
+                 x->reason, x->reason[0] != '\0' ? ")" : "", x->note != NULL ? x->note : "");
 }
 
 static void
@@ -111,7 +112,8 @@ on_tested(void *cookie, const struct policy_tested *t)
                               .verdict = policy_verdict_name[t->decision->verdict],
                               .rule = t->decision->rule,
                               .reason = t->decision->reason,
-                              .passed = t->passed};
+                              .passed = t->passed,
+                              .note = t->note};
     note(cookie, &x);
 }
 

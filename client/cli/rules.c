@@ -44,6 +44,8 @@ response_of(const struct detect_view *v, char *out, size_t n)
 static const char *
 decided_by(const struct detect_view *v)
 {
+    if (v->never)
+        return "nobody";
     return v->tripwire ? "tripwire" : v->in_kernel ? "kernel" : "broker";
 }
 
@@ -54,14 +56,14 @@ rules_json(const struct detect_view *v)
     json_t *tags = json_array();
     for (size_t i = 0; i < v->rule->n_tags; i++)
         (void)json_array_append_new(tags, json_string(v->rule->tags[i]));
-    return json_pack("{ss sb sb ss ss ss ss sI sI ss so ss si si sI}", "id", v->rule->id, "enabled",
-                     v->enabled, "snapshot_first", v->rule->snapshot_first != 0, "severity",
-                     severity_of(v, severity, sizeof severity), "response",
+    return json_pack("{ss sb sb ss ss ss ss sI sI ss ss so ss si si sI}", "id", v->rule->id,
+                     "enabled", v->enabled, "snapshot_first", v->rule->snapshot_first != 0,
+                     "severity", severity_of(v, severity, sizeof severity), "response",
                      response_of(v, response, sizeof response), "description", v->rule->description,
                      "message", v->rule->message, "threshold", (json_int_t)v->threshold,
-                     "window_ms", (json_int_t)v->window_ms, "decided_by", decided_by(v), "tags",
-                     tags, "file", v->file, "line", (int)v->line, "comparisons_max", (int)v->steps,
-                     "table_bytes", (json_int_t)v->table_bytes);
+                     "window_ms", (json_int_t)v->window_ms, "decided_by", decided_by(v),
+                     "decided_why", v->why, "tags", tags, "file", v->file, "line", (int)v->line,
+                     "comparisons_max", (int)v->steps, "table_bytes", (json_int_t)v->table_bytes);
 }
 
 void
@@ -80,13 +82,7 @@ rules_print(const struct detect_view *v)
         (void)printf("message      %s\n", text_clean(v->rule->message, a, sizeof a));
     for (size_t i = 0; i < v->rule->n_tags; i++)
         (void)printf("%s %s\n", i == 0 ? "tags        " : "            ", v->rule->tags[i]);
-    (void)printf(
-        "decided by   %s\n",
-        v->tripwire
-            ? "tripwire: its own counts for each job and its sandbox, behind which counters of the "
-              "kernel stand"
-        : v->in_kernel ? "kernel: its programs report only events that match"
-                       : "broker: it compares each event of these kinds");
+    (void)printf("decided by   %s: %s\n", decided_by(v), v->why);
     (void)printf("cost         up to %u comparisons for an event, %zu KiB of counts\n", v->steps,
                  v->table_bytes >> 10);
     for (size_t i = 0; i < v->rule->n_exceptions; i++)
@@ -109,10 +105,14 @@ check(const struct ruling *r, const struct detect *d)
 {
     struct detect_view v;
     size_t bytes = 0, tests = 0, rules = 0;
+    char a[320];
     for (uint32_t i = 0; rules_next(d, &i, &v); i++) {
         bytes += v.table_bytes;
         tests += v.rule->n_tests;
         rules++;
+        if (v.never)
+            (void)fprintf(stderr, "%s:%u: warning: %s: %s\n", text_clean(v.file, a, sizeof a),
+                          v.line, v.rule->id, v.why);
     }
     if (r->o->json)
         return json_put(json_pack("{si si sI}", "rules", (int)rules, "tests", (int)tests,

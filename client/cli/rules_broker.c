@@ -105,7 +105,9 @@ print_rule(const Stockade__V1__RuleState *m)
                  quantity_write(m->window_ms, quantity_time_ms, b));
     for (size_t i = 0; i < m->n_tags; i++)
         (void)printf("%s %s\n", i == 0 ? "tags        " : "            ", m->tags[i]);
-    (void)printf("decided by   %s\n", text_clean(m->decided_by, a, sizeof a));
+    (void)printf("decided by   %s", text_clean(m->decided_by, a, sizeof a));
+    (void)printf(m->decided_why[0] != '\0' ? ": %s\n" : "%s\n",
+                 text_clean(m->decided_why, a, sizeof a));
     (void)printf("cost         up to %" PRIu32 " comparisons for an event, %" PRIu64
                  " KiB of counts",
                  m->comparisons_max, m->table_bytes >> 10);

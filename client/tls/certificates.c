@@ -215,6 +215,27 @@ add_name(char *text, size_t n, const char *name)
     return snprintf(text + at, n - at, "%s%s:%s", at > 0 ? "," : "", kind, name) < (int)(n - at);
 }
 
+// Whether a certificate of this file is of another caller: the files have the last part of the name alone.
+static int
+check_same_name(int folder, const char *file, const char *common, struct err *e)
+{
+    char path[NAME_MAX], old[65] = "";
+    (void)snprintf(path, sizeof path, "%.200s.pem", file);
+    FILE *f = open_in(folder, path);
+    X509 *c = f != NULL ? PEM_read_X509(f, NULL, NULL, NULL) : NULL;
+    if (f != NULL)
+        (void)fclose(f);
+    if (c != NULL)
+        (void)X509_NAME_get_text_by_NID(X509_get_subject_name(c), NID_commonName, old, sizeof old);
+    X509_free(c);
+    if (old[0] == '\0' || strcmp(old, common) == 0)
+        return 0;
+    int r =
+        err_set(e, ERR_ALREADY_EXISTS, "%s is the certificate of another caller, %s", path, old);
+    err_detail(e, "CERTIFICATE_EXISTS", path, "use another folder, or remove it and its key");
+    return r;
+}
+
 static int
 make_one(int folder, const struct pair *ca, const struct certificate_order *o, struct err *e)
 {
@@ -225,6 +246,8 @@ make_one(int folder, const struct pair *ca, const struct certificate_order *o, s
             return err_field(e, "name", "%.64s is no name, address or URI for a certificate",
                              o->names[i]);
     (void)snprintf(common, sizeof common, "%.64s", o->names[0]);
+    if (o->client && check_same_name(folder, o->file, common, e) < 0)
+        return err_errno(e);
     X509 *issuer = ca->certificate;
     const bool signed_ =
         begin(&made, common, X509_get_subject_name(issuer), (long)(o->ttl_ms / 1000)) &&

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "approval_private.h"
+#include "caveats.h"
 
 #define ONCE_TTL_MS   (UINT64_C(10) * 60 * 1000)
 #define LONGER_TTL_MS (UINT64_C(8) * 3600 * 1000)
@@ -46,6 +47,20 @@ check_approver(const struct approval *a, const struct approval_vote *v, struct e
     return r;
 }
 
+// A pattern that does not match the call of its own approval is a mistake of the caller.
+static int
+check_pattern(const struct approval *a, const char *pattern, struct err *e)
+{
+    struct arena *auto_arena arena = arena_new(APPROVAL_ARENA);
+    const Stockade__V1__Approval *m = arena != NULL ? approval_unpack(a, arena, e) : NULL;
+    if (m == NULL)
+        return arena != NULL ? err_errno(e) : err_sys(e, ENOMEM, "answer an approval");
+    return caveats_match(pattern, m->subject)
+               ? 0
+               : err_field(e, "grant.pattern",
+                           "does not match the command line of this call: %.200s", m->subject);
+}
+
 static int
 take_grant(struct approval_op *op, const struct approval *a, const Stockade__V1__ApprovalGrant *g,
            struct err *e)
@@ -62,6 +77,8 @@ take_grant(struct approval_op *op, const struct approval *a, const Stockade__V1_
         return err_field(e, "grant.reach", "a pattern needs a call with a command line");
     if (pattern == (g->pattern[0] == '\0'))
         return err_field(e, "grant.pattern", "belongs to the reach PATTERN, which needs it");
+    if (pattern && check_pattern(a, g->pattern, e) < 0)
+        return err_errno(e);
     if (g->reach > STOCKADE__V1__APPROVAL_REACH__APPROVAL_REACH_ONCE) {
         op->grant.reach = g->reach;
         op->grant.ttl_ms = LONGER_TTL_MS;

@@ -2,9 +2,12 @@
 // See caveats.h: one function for each kind of caveat, in a table.
 #include "caveats.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/rules.h"
+#include "proto/validate.h"
 #include "server/policy/network.h"
 #include "server/rpc/principal.h"
 #include "server/sandbox/limits.h"
@@ -279,6 +282,63 @@ caveats_valid(const struct token *t, int64_t now_ms, const char *audience, struc
                 return invalid(e, "TOKEN_AUDIENCE", "it is for another broker");
         }
     return 0;
+}
+
+static bool
+is_method(const char *pattern)
+{
+    static const char begin[] = "/stockade.v1.";
+    const struct method_rules *m = NULL;
+    for (size_t i = 0; (m = validate_method_at(i)) != NULL; i++)
+        if (strncmp(m->path, begin, sizeof begin - 1) == 0 &&
+            caveats_match(pattern, m->path + sizeof begin - 1))
+            return true;
+    return false;
+}
+
+static int
+check_methods(caveat *c, struct err *e)
+{
+    for (size_t i = 0; i < c->methods->n_words; i++)
+        if (!is_method(c->methods->words[i]))
+            return err_field(e, "methods", "no method is %.64s; write it as ProcessService/Run",
+                             c->methods->words[i]);
+    return 0;
+}
+
+static int
+check_network(caveat *c, struct err *e)
+{
+    struct network *n = network_new();
+    int r = n != NULL ? 0 : err_sys(e, ENOMEM, "read the destinations");
+    for (size_t i = 0; i < c->network->n_words && r == 0; i++) {
+        struct err why;
+        if (network_add_target(n, c->network->words[i], &why) != 0)
+            r = err_field(e, "network.outbound", "%s", why.text);
+    }
+    network_unref(n);
+    return r;
+}
+
+int
+caveats_check(const Stockade__V1__TokenBlock *block, struct err *e)
+{
+    uint64_t expires = UINT64_MAX, from = 0;
+    int r = 0;
+    for (size_t k = 0; k < block->n_caveats && r == 0; k++) {
+        caveat *c = block->caveats[k];
+        if (c->caveat_case == CASE(METHODS))
+            r = check_methods(c, e);
+        else if (c->caveat_case == CASE(NETWORK))
+            r = check_network(c, e);
+        else if (c->caveat_case == CASE(EXPIRES_MS) && c->expires_ms < expires)
+            expires = c->expires_ms;
+        else if (c->caveat_case == CASE(NOT_BEFORE_MS) && c->not_before_ms > from)
+            from = c->not_before_ms;
+    }
+    if (r == 0 && from >= expires)
+        r = err_field(e, "not_before_ms", "it would expire before it is valid");
+    return r;
 }
 
 static uint32_t

@@ -44,6 +44,10 @@ int caveats_allow(const struct token *t, const struct deed *d, struct err *e);
 // Of these, those that need nothing but the method, and id, name and template of the sandbox: on methods, sandboxes and templates.
 int caveats_allow_named(const struct token *t, const struct deed *d, struct err *e);
 
+// Of a token that is about to be made: INVALID_ARGUMENT for a method that no method is, a destination that is none, and a time that never
+// comes. What a child of it says is not checked, since nobody has to ask for it.
+int caveats_check(const Stockade__V1__TokenBlock *block, struct err *e);
+
 // Time, and audience. UNAUTHENTICATED with TOKEN_EXPIRED, TOKEN_EARLY or TOKEN_AUDIENCE.
 int caveats_valid(const struct token *t, int64_t now_ms, const char *audience, struct err *e);
 

@@ -3,6 +3,7 @@
 // then are limited together.
 #include "failures.h"
 
+#include <arpa/inet.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 
 #define NS_PER_MS     UINT64_C(1000000)
 #define NS_PER_MINUTE (UINT64_C(60000) * NS_PER_MS)
-enum { ONE = 1000, LOG_LINES_MAX = 20 };
+enum { ONE = 1000, LOG_LINES_MAX = 20, NETWORK_BYTES = 8 };
 
 void
 failures_init(struct failures *f)
@@ -21,12 +22,16 @@ failures_init(struct failures *f)
     crypto_shorthash_keygen(f->key);
 }
 
-// A peer may have many addresses, and could choose those that share the row of another one.
+// A peer may have many addresses, and could choose those that share the row of another one. Of an IPv6 address the first 64 bits count:
+// the others are its owner's to choose.
 static size_t
 row_of(const struct failures *f, const char *peer)
 {
     uint64_t hash;
-    (void)crypto_shorthash((uint8_t *)&hash, (const uint8_t *)peer, strlen(peer), f->key);
+    struct in6_addr v6;
+    const bool network = inet_pton(AF_INET6, peer, &v6) == 1;
+    (void)crypto_shorthash((uint8_t *)&hash, network ? v6.s6_addr : (const uint8_t *)peer,
+                           network ? NETWORK_BYTES : strlen(peer), f->key);
     return hash % FAILURES_PEERS_MAX;
 }
 

@@ -212,6 +212,7 @@ struct policy_tested {
     const Stockade__V1__PolicyTest *test;
     const struct policy_decision *decision;
     bool passed;
+    const char *note; // why it fails, if that is easily overlooked; or ""
 };
 typedef void policy_tested_fn(void *cookie, const struct policy_tested *t);
 

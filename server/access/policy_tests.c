@@ -12,12 +12,24 @@ fail_test(const struct policy_tested *t, struct err *e)
     return err_set(
         e, ERR_INVALID_ARGUMENT,
         "%s:%u:%u: rule %s: test %zu%s%.100s%s fails: it expects %s%s%s, but the decision is "
-        "%s%s%s%s",
+        "%s%s%s%s%s",
         t->file, t->line, t->column, t->rule, t->number, t->test->name[0] != '\0' ? " (" : "",
         t->test->name, t->test->name[0] != '\0' ? ")" : "", policy_word_of(t->test->expect),
         t->test->rule[0] != '\0' ? " by " : "", t->test->rule, policy_verdict_name[d->verdict],
         d->rule[0] != '\0' ? " by " : "", d->rule,
-        d->verdict == POLICY_DENY && d->rule[0] == '\0' ? d->reason : "");
+        d->verdict == POLICY_DENY && d->rule[0] == '\0' ? d->reason : "", t->note);
+}
+
+// A call of a test that says nothing about its tenant or template has the usual one, which the rule's layer may not be about.
+static const char *
+note_of(const struct policy_layer *l, const Stockade__V1__PolicyTest *t)
+{
+    const Stockade__V1__PolicyCall *c = t->call;
+    if (l->m->n_tenants > 0 && (c == NULL || c->tenant[0] == '\0'))
+        return "; the layer is about some tenants, and the call is of uid:1000: add tenant to it";
+    if (l->m->n_templates > 0 && (c == NULL || c->template_[0] == '\0'))
+        return "; the layer is about some templates, and the call has default: add template to it";
+    return "";
 }
 
 static int
@@ -34,7 +46,8 @@ run_rule(const struct policy *p, const struct policy_layer *l, const struct poli
                                         .number = k + 1,
                                         .test = r->m->tests[k],
                                         .decision = &d,
-                                        .passed = rc > 0};
+                                        .passed = rc > 0,
+                                        .note = note_of(l, r->m->tests[k])};
         if (rc < 0)
             return err_wrap(e, "%s:%u:%u: rule %s: test %zu", t.file, t.line, t.column, t.rule,
                             t.number);

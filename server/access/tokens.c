@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "caveats.h"
 #include "private.h"
 #include "proto/auto.h"
 #include "server/state/state.h"
@@ -333,6 +334,8 @@ token_make(struct access *a, const struct principal *maker, const Stockade__V1__
         return r;
     }
     int r = access_may_give(maker, scopes, e);
+    if (r == 0)
+        r = caveats_check(block, e);
     if (r < 0)
         return r;
     return token_mint(a->tokens->key[a->tokens->keys_n - 1].seed, block, out, e);

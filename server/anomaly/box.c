@@ -169,6 +169,7 @@ box_counted(struct box *b, enum anomaly_rule rule, uint64_t now_ns, uint64_t sub
     const struct anomaly_policy *p = box_rule(b, rule);
     struct box_scope *const scopes[] = {&b->whole, b->job != NULL ? &b->job->scope : NULL};
     const uint64_t until_ns = now_ns + p->window_ms * 1000000;
+    assert(rule < RULES_WITH_WINDOWS);
     *due = (struct box_due){0};
     for (size_t i = 0; i < 2 && scopes[i] != NULL; i++) {
         int64_t sum = box_window_add(&scopes[i]->window[rule], now_ns, p->window_ms,

@@ -20,6 +20,7 @@ struct relay_report;
 enum {
     BOX_BUCKETS = 10, // steps of a window
     BOX_DISTINCT = 64,
+    BOX_DISTINCT_FEW = 4,
     BOX_REPORTED = 64,
     BOX_DESTINATIONS = 32, // destinations whose connection intervals are kept
     BOX_ZONES = 16,        // DNS domains
@@ -29,6 +30,7 @@ enum {
     BOX_SEEN = 10,           // rules that have both
     BOX_LOOKS = 6,           // kinds of commands of reconnaissance
     BOX_KNOWN = 16,
+    BOX_OWN = 12,
     BOX_MADE_MAX = 32 // files created in one tick and moved in a later one
 };
 
@@ -56,7 +58,7 @@ struct box_scope {
     uint32_t findings;                // raised in this minute
     uint32_t raised;                  // in this minute, bit by rule
     uint64_t seen[BOX_SEEN]; // events seen by a rule that also has a counter (box_seen_at())
-    struct box_window window[ANOMALY_RULES];
+    struct box_window window[RULES_WITH_WINDOWS];
     struct box_window execs;     // besides the window of fork-storm
     struct box_window rewritten; // besides the window of mass-encrypt
     uint32_t made;               // created files that may still be renamed to their final names
@@ -85,6 +87,12 @@ enum box_voice {
 typedef void box_raise_fn(void *cookie, enum box_voice voice, enum anomaly_rule rule, double score,
                           const char *text);
 
+// A value of a rule that counts different ones.
+struct box_distinct {
+    uint64_t hash, at_ns;
+    uint32_t job, zero;
+};
+
 struct box {
     const struct anomaly_config *policy; // borrowed
     struct detect *rules; // the conditions; borrowed until the end of the call. NULL: none
@@ -98,10 +106,8 @@ struct box {
     struct list jobs;         // running jobs: struct box_job
     struct box_job *job;      // job of the current call; NULL: unknown
     struct box_scope whole;
-    struct {
-        uint64_t hash, at_ns;
-        uint32_t job, zero;
-    } denied[BOX_DISTINCT];
+    struct box_distinct denied[BOX_DISTINCT], metadata[BOX_DISTINCT_FEW],
+        by_shell[BOX_DISTINCT_FEW];
     struct box_destination destination[BOX_DESTINATIONS];
     struct box_zone zone[BOX_ZONES];
     uint64_t name[BOX_NAMES]; // queried recently
@@ -113,6 +119,12 @@ struct box {
     uint64_t looked_ns[BOX_LOOKS]; // the last look of each kind (looks.c); 0: none
     uint32_t known[BOX_KNOWN];     // processes that run ps (known.c)
     uint32_t known_n;
+    struct {
+        uint64_t file;
+        uint32_t path; // a hash
+        uint32_t job;  // 0: unused
+    } own[BOX_OWN];    // credentials that a job made (own.c)
+    uint32_t own_n;
     struct rates rates;
 };
 

@@ -81,16 +81,20 @@ bool box_tool_opens(const struct box *b, const struct event *head, const struct 
 void box_known_executed(struct box *b, const struct event *head, const struct watch_exec *x);
 bool box_known_opens(const struct box *b, const struct event *head, const struct watch_open *o);
 
+// own.c: notes a credential that the job makes; true: this is one, or one that the job made before, or a public key.
+bool box_own_opens(struct box *b, const struct watch_open *o);
+
 // looks.c: a program was executed.
 void box_looks(struct box *b, const struct event *head, const struct watch_exec *x);
 
 // transfers.c: a program was executed.
 void box_transfer(struct box *b, const struct event *head, const struct watch_exec *x);
 
-// destinations.c: EVENT_DENIED and EVENT_CONNECT. And notes a value of denied-fan-out: returns the number of different ones within
+// destinations.c: EVENT_DENIED and EVENT_CONNECT. And notes a value of a rule that counts different ones: returns their number within
 // the window; *of_job: those of this job.
 void box_network(struct box *b, const struct event *head, const struct net_event *e);
-uint32_t box_note_distinct(struct box *b, uint64_t value, uint64_t now_ns, uint32_t *of_job);
+uint32_t box_note_distinct(struct box *b, enum anomaly_rule rule, uint64_t value, uint64_t now_ns,
+                           uint32_t *of_job);
 
 // conditions.c: compares an event with the conditions in the files of rules, and counts those that it fulfils.
 void box_conditions(struct box *b, const struct event *head, const void *body, enum box_exe exe,

@@ -41,7 +41,7 @@ count_distinct(struct matching *w, enum anomaly_rule rule, const struct detect *
     const uint64_t value = detect_tripwire_value(d, i, ev);
     if (value == 0)
         return;
-    const struct box_due due = {box_note_distinct(w->box, value, ev->now_ns, &of_job), true};
+    const struct box_due due = {box_note_distinct(w->box, rule, value, ev->now_ns, &of_job), true};
     if (box_crossed(w->box, rule, ev->now_ns, of_job, (double)due.sum))
         box_raise(w->box, rule, ev->now_ns, (double)due.sum, text_of(w, rule, i, ev, &due, text));
 }
@@ -81,16 +81,17 @@ on_match(void *cookie, const struct detect *d, uint32_t i, const struct detect_e
 
 // What only the box knows of an event.
 static void
-add_facts(const struct box *b, const struct event *head, const void *body, enum box_exe exe,
+add_facts(struct box *b, const struct event *head, const void *body, enum box_exe exe,
           struct detect_event *ev)
 {
     if (head->kind == EVENT_EXEC)
         detect_set_number(ev, DETECT_UNPROFILED, exe == BOX_EXE_NEW);
     if (head->kind == EVENT_OPEN)
         detect_set_number(ev, DETECT_OWN_TOOL,
-                          box_tool_opens(b, head, body) || box_known_opens(b, head, body));
+                          box_own_opens(b, body) || box_tool_opens(b, head, body) ||
+                              box_known_opens(b, head, body));
     if (head->kind == EVENT_DANGEROUS)
-        detect_set_number(ev, DETECT_OWN_TOOL, ((const struct watch_syscall *)body)->native != 0);
+        detect_set_number(ev, DETECT_OWN_TOOL, ((const struct watch_syscall *)body)->own != 0);
     if (head->kind == EVENT_PROFILE)
         detect_set_number(ev, DETECT_PROFILE, ((const struct watch_score *)body)->profile);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections: those at regular intervals (a built-in condition), and the different values of the tripwire denied-fan-out.
+// Connections: those at regular intervals (a built-in condition), and the different values of the tripwires denied-fan-out, cloud-metadata and
+// shell-connection.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,29 +16,44 @@ destination_hash(const struct net_event *e)
     return box_hash(e->address, sizeof e->address, e->port + 1U);
 }
 
-uint32_t
-box_note_distinct(struct box *b, uint64_t value, uint64_t now_ns, uint32_t *of_job)
+static struct box_distinct *
+distinct_of(struct box *b, enum anomaly_rule rule, uint32_t *n)
 {
-    uint64_t window_ns = box_rule(b, RULE_DENIED_FAN_OUT)->window_ms * 1000000;
+    *n = BOX_DISTINCT_FEW;
+    if (rule == RULE_CLOUD_METADATA)
+        return b->metadata;
+    if (rule == RULE_SHELL_CONNECTION)
+        return b->by_shell;
+    *n = BOX_DISTINCT;
+    return b->denied;
+}
+
+uint32_t
+box_note_distinct(struct box *b, enum anomaly_rule rule, uint64_t value, uint64_t now_ns,
+                  uint32_t *of_job)
+{
+    uint32_t size = 0;
+    struct box_distinct *all = distinct_of(b, rule, &size);
+    uint64_t window_ns = box_rule(b, rule)->window_ms * 1000000;
     uint64_t from = now_ns - (now_ns < window_ns ? now_ns : window_ns);
     uint32_t oldest = 0;
-    uint32_t mine = BOX_DISTINCT;
-    for (uint32_t i = 0; i < BOX_DISTINCT; i++) {
-        if (b->denied[i].hash == value)
+    uint32_t mine = size;
+    for (uint32_t i = 0; i < size; i++) {
+        if (all[i].hash == value)
             mine = i;
-        if (b->denied[i].at_ns < b->denied[oldest].at_ns)
+        if (all[i].at_ns < all[oldest].at_ns)
             oldest = i;
     }
-    mine = mine < BOX_DISTINCT ? mine : oldest;
-    b->denied[mine].hash = value;
-    b->denied[mine].at_ns = now_ns;
-    b->denied[mine].job = box_job_number(b);
+    mine = mine < size ? mine : oldest;
+    all[mine].hash = value;
+    all[mine].at_ns = now_ns;
+    all[mine].job = box_job_number(b);
     uint32_t n = 0;
     *of_job = 0;
-    for (uint32_t i = 0; i < BOX_DISTINCT; i++) {
-        bool counts = b->denied[i].hash != 0 && b->denied[i].at_ns >= from;
+    for (uint32_t i = 0; i < size; i++) {
+        bool counts = all[i].hash != 0 && all[i].at_ns >= from;
         n += counts;
-        *of_job += counts && b->denied[i].job == box_job_number(b);
+        *of_job += counts && all[i].job == box_job_number(b);
     }
     return n;
 }

@@ -13,6 +13,8 @@
 struct Stockade__V1__Event;
 struct loop_timer;
 
+enum { WRITTEN_CLASSES = 9 }; // of events that rules are about
+
 // Findings of rules that users have written, in this minute.
 struct written_burst {
     uint64_t minute;
@@ -41,6 +43,7 @@ struct anomaly_block {
     bool throttling, pausing, denying; // a request to the spawner is pending
     // Of rules of the host, and of the tenant, which hide nothing of each other.
     struct written_burst written, own;
+    uint64_t lost_minute[2][WRITTEN_CLASSES]; // of the last finding about lost events: host, tenant
 };
 
 struct anomaly {

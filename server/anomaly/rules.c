@@ -111,6 +111,13 @@ const struct anomaly_rule_row anomaly_rule_table[ANOMALY_RULES] = {
     [RULE_NEW_REFUSAL] = {"new-refusal",
                           "system calls of a program that were refused for the first time", 1, 1000,
                           SECOND, HOUR, USUAL(WARNING, ALERT, 1, MINUTE), "", NULL, NULL},
+    [RULE_CLOUD_METADATA] = {"cloud-metadata",
+                             "refused addresses that are the metadata of different clouds", 1, 4,
+                             SECOND, HOUR, USUAL(WARNING, ALERT, 2, MINUTE), "T1552.005", NULL,
+                             NULL},
+    [RULE_SHELL_CONNECTION] = {"shell-connection", "different refused destinations of bash itself",
+                               1, 4, SECOND, HOUR, USUAL(WARNING, ALERT, 3, MINUTE), "T1059.004",
+                               NULL, NULL},
     [RULE_WITNESS_MISMATCH] = {"witness-mismatch",
                                "records in which the kernel's and the relay's figures of the "
                                "traffic contradict each other",

@@ -39,15 +39,16 @@ static const struct {
     // a folder of this name is a Python virtual environment
     {".env", WATCH_WHEN_THERE | WATCH_WHEN_LAST, NULL},
     {"application_default_credentials.json", WATCH_WHEN_THERE, NULL},
-    {"kubernetes.io/serviceaccount", 0, NULL},
-    {"/run/secrets", 0, NULL},
-    {"/var/run/secrets", 0, NULL},
     {"id_rsa", 0, NULL},
     {"id_dsa", 0, NULL},
     {"id_ecdsa", 0, NULL},
     {"id_ecdsa_sk", 0, NULL},
     {"id_ed25519", 0, NULL},
     {"id_ed25519_sk", 0, NULL},
+    // Those above are credentials that a job may also make for itself (own.c).
+    {"kubernetes.io/serviceaccount", 0, NULL},
+    {"/run/secrets", 0, NULL},
+    {"/var/run/secrets", 0, NULL},
     {"docker.sock", 0, NULL},
     {"containerd.sock", 0, NULL},
     {"release_agent", 0, NULL},
@@ -95,6 +96,14 @@ const char *
 anomaly_sensitive_at(uint32_t i)
 {
     return i < PATTERNS ? patterns[i].pattern : NULL;
+}
+
+static const char first_of_the_host[] = "kubernetes.io/serviceaccount";
+
+bool
+anomaly_sensitive_is_credential(uint32_t i)
+{
+    return i < (uint32_t)anomaly_sensitive_find(first_of_the_host);
 }
 
 int

@@ -36,6 +36,9 @@ int anomaly_sensitive_check(const char *pattern, struct err *e);
 const char *anomaly_sensitive_at(uint32_t i);
 int anomaly_sensitive_find(const char *pattern);
 
+// Built-in pattern i protects credentials, which a job may also make for itself.
+bool anomaly_sensitive_is_credential(uint32_t i);
+
 // Fills the table with the patterns in force. Returns how many did not fit.
 uint32_t anomaly_sensitive_fill(struct sensitive_table *t, const struct sensitive_config *c);
 

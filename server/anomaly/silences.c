@@ -263,13 +263,13 @@ acknowledged_copy(const struct acknowledged *of)
 }
 
 static int
-begin_acknowledged(struct silences *all, const struct acknowledged *of, bool withdraw,
+begin_acknowledged(struct silences *all, const struct acknowledged *of, enum acknowledging what,
                    const struct silences_call *call, struct err *e)
 {
     struct silences_op *op = op_new(all, call, e);
     if (op == NULL)
         return err_errno(e);
-    op->withdraw = withdraw;
+    op->what = what;
     op->acknowledged = acknowledged_copy(of);
     if (op->acknowledged != NULL)
         return begin(op, call, e);
@@ -277,15 +277,35 @@ begin_acknowledged(struct silences *all, const struct acknowledged *of, bool wit
     return err_sys(e, ENOMEM, "acknowledge a finding");
 }
 
+// Whether there will be room when it is on the disk: those that are being written have theirs, and each of them that came when all was
+// full takes the place of another one of its tenant.
+static bool
+has_room(const struct silences *all, const struct acknowledged *want, enum acknowledging *what)
+{
+    uint32_t coming = 0, displacing = 0, own = 0;
+    for (struct list *it = all->writing.next; it != &all->writing; it = it->next) {
+        const struct silences_op *op = list_entry(it, struct silences_op, node);
+        const struct acknowledged *a = op->acknowledged;
+        coming += a != NULL && op->what != ACKNOWLEDGING_ENDS;
+        displacing += a != NULL && op->what == ACKNOWLEDGING_DISPLACES &&
+                      a->by_host == want->by_host && strcmp(a->tenant, want->tenant) == 0;
+    }
+    *what = ACKNOWLEDGING;
+    if (all->acknowledged_n + coming < ACKNOWLEDGED_MAX)
+        return true;
+    *what = ACKNOWLEDGING_DISPLACES;
+    (void)acknowledged_oldest(all, want->tenant, want->by_host, &own);
+    return own > displacing;
+}
+
 int
 acknowledged_put(struct silences *all, const struct acknowledged *want,
                  const struct silences_call *call, struct err *e)
 {
-    uint32_t n = 0;
-    if (all->acknowledged_n >= ACKNOWLEDGED_MAX &&
-        acknowledged_oldest(all, want->tenant, want->by_host, &n) == NULL)
+    enum acknowledging what;
+    if (!has_room(all, want, &what))
         return full(e, "ACKNOWLEDGEMENTS", "acknowledged findings", ACKNOWLEDGED_MAX);
-    return begin_acknowledged(all, want, false, call, e);
+    return begin_acknowledged(all, want, what, call, e);
 }
 
 int
@@ -295,7 +315,7 @@ acknowledged_withdraw(struct silences *all, const struct acknowledged *which, co
     const struct acknowledged *a =
         acknowledged_find(all, which->instance, which->sequence, which->by_host);
     if (a != NULL && (tenant == NULL || strcmp(a->tenant, tenant) == 0))
-        return begin_acknowledged(all, a, true, call, e);
+        return begin_acknowledged(all, a, ACKNOWLEDGING_ENDS, call, e);
     (void)err_set(e, ERR_NOT_FOUND, "finding %llu was not acknowledged",
                   (unsigned long long)which->sequence);
     err_detail(e, "", "sequence", "'stockade anomalies acknowledged' lists those that were");
@@ -340,7 +360,7 @@ take_effect(struct silences_op *op)
         all, key->instance, key->sequence, key->by_host);
     if (old != NULL)
         acknowledged_remove(all, old);
-    if (op->withdraw)
+    if (op->what == ACKNOWLEDGING_ENDS)
         return;
     make_room(all, key);
     acknowledged_add(all, take_ptr(op->acknowledged));

@@ -16,6 +16,12 @@ struct silences {
     uint64_t order;
 };
 
+enum acknowledging {
+    ACKNOWLEDGING,
+    ACKNOWLEDGING_DISPLACES, // the oldest of its tenant, because all were full when it came
+    ACKNOWLEDGING_ENDS,      // `acknowledged` names what is removed
+};
+
 struct silences_op {
     struct list node; // in writing
     struct silences *all;
@@ -24,8 +30,8 @@ struct silences_op {
     // What takes effect when it is on the disk; one of them.
     struct silence *silence; // owned until then
     struct acknowledged *acknowledged;
+    enum acknowledging what;       // of `acknowledged`
     char removed[FINDING_SILENCE]; // the id of a silence
-    bool withdraw;                 // `acknowledged` names what is removed
 };
 
 // Takes what belongs to it into the lists, or out of them.

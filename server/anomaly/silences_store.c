@@ -73,8 +73,9 @@ silences_write(struct silences_op *op, struct err *e)
         STATE_OF_TEXT(a->instance),  STATE_OF_NUMBER(a->sequence),
         STATE_OF_NUMBER(a->by_host), STATE_OF_NUMBER(a->time_ms),
         STATE_OF_TEXT(a->tenant),    STATE_OF_BYTES(a->finding, a->finding_n)};
-    return state_write(state, op->withdraw ? STATE_ACKNOWLEDGED_FORGET : STATE_ACKNOWLEDGED_PUT,
-                       value, on_written, op, e);
+    return state_write(
+        state, op->what == ACKNOWLEDGING_ENDS ? STATE_ACKNOWLEDGED_FORGET : STATE_ACKNOWLEDGED_PUT,
+        value, on_written, op, e);
 }
 
 // If it fails, the row is removed at the next start.

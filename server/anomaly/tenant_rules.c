@@ -184,7 +184,7 @@ tenant_rules_allowed(const struct detect *d, const char *file, const struct dete
         if (v.tripwire)
             return err_field(e, "text", "%s:%u: only the host may change a tripwire", file, v.line);
         if (detect_find(host, id) < 0 && anomaly_rule_find(id) < 0 &&
-            strcmp(id, RULE_OVER_BUDGET) != 0)
+            strcmp(id, RULE_OVER_BUDGET) != 0 && strcmp(id, RULE_EVENTS_LOST) != 0)
             continue;
         (void)err_set(e, ERR_ALREADY_EXISTS, "%s:%u: %s is a rule of the host", file, v.line, id);
         err_detail(e, "RULE_EXISTS", id, "choose another id");

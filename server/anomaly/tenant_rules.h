@@ -32,6 +32,7 @@ enum {
     RULE_SECOND_NS = 20 * 1000 * 1000,
 };
 #define RULE_OVER_BUDGET "rules-over-budget"
+#define RULE_EVENTS_LOST "rules-events-lost"
 
 // Read-only for others.
 struct rule_file {

@@ -140,6 +140,61 @@ compare_own(const struct writing *w, struct tenant_rules *t, const struct detect
     give(w, b, BOX_REPORT, &out);
 }
 
+// ---- lost events
+
+#define BIT(kind) (UINT64_C(1) << STOCKADE__V1__EVENT_KIND__EVENT_KIND_##kind)
+static const struct {
+    const char *class; // record_class_name()
+    uint64_t kinds;
+} classes[] = {
+    {"denial", BIT(DENIED)},
+    {"alarm", BIT(EXEC) | BIT(REMOTE_TERMINAL) | BIT(OUT_OF_MEMORY)},
+    {"exec", BIT(EXEC)},
+    {"new-executable", BIT(EXEC)},
+    {"exit", BIT(EXIT)},
+    {"file", BIT(SENSITIVE_OPEN)},
+    {"network", BIT(CONNECT) | BIT(LISTEN) | BIT(LOOKUP) | BIT(FLOW) | BIT(FLOW_ENDED)},
+    {"signal", BIT(SIGNAL)},
+    {"syscall", BIT(DANGEROUS_CALL) | BIT(IO_URING)},
+};
+#undef BIT
+_Static_assert(sizeof classes / sizeof classes[0] == WRITTEN_CLASSES, "a minute for each");
+
+// Rules that may have missed events say so, once a minute for each class: a flood must not hide from a rule without a trace.
+static void
+report_lost(const struct writing *w, const struct detect *d, uint32_t class, uint64_t minute)
+{
+    const uint64_t lost = w->event->lost->events;
+    struct finding out = {
+        .severity = SEVERITY_INFO, .response = RESPONSE_LOG, .score = (double)lost, .threshold = 1};
+    char ids[96];
+    const uint32_t n = detect_about(d, classes[class].kinds, ids, sizeof ids);
+    struct anomaly_block *b = n > 0 ? anomaly_block_of(w->all, w->sandbox) : NULL;
+    if (b == NULL || b->lost_minute[w->of_tenant][class] == minute)
+        return;
+    b->lost_minute[w->of_tenant][class] = minute;
+    (void)snprintf(out.rule, sizeof out.rule, "%s", RULE_EVENTS_LOST);
+    (void)snprintf(out.text, sizeof out.text,
+                   "%llu events of class %s were lost, so rules about them (%u) may have missed "
+                   "some: %s",
+                   (unsigned long long)lost, classes[class].class, n, ids);
+    give(w, b, BOX_REPORT, &out);
+}
+
+static void
+events_lost(struct anomaly *a, struct sandbox *s, const Stockade__V1__Event *m,
+            const struct tenant_rules *own)
+{
+    const uint64_t minute = (uint64_t)now_ns(CLOCK_BOOTTIME) / 60000000000ULL + 1;
+    for (uint32_t i = 0; i < WRITTEN_CLASSES; i++) {
+        if (strcmp(m->lost->event_class, classes[i].class) != 0)
+            continue;
+        report_lost(&(struct writing){a, s, m, false}, a->settings->rules, i, minute);
+        if (own != NULL)
+            report_lost(&(struct writing){a, s, m, true}, own->rules, i, minute);
+    }
+}
+
 void
 anomaly_written(void *anomaly, struct sandbox *s, const struct Stockade__V1__Event *m)
 {
@@ -149,10 +204,12 @@ anomaly_written(void *anomaly, struct sandbox *s, const struct Stockade__V1__Eve
     if (a->writing || s->tenant == NULL)
         return;
     const bool host = detect_wants(d, (uint32_t)m->kind);
-    struct tenant_rules *own = tenant_rules_find(a->srv->rules, s->tenant->name);
+    struct tenant_rules *const all_own = tenant_rules_find(a->srv->rules, s->tenant->name);
+    struct tenant_rules *own = all_own;
     if (own != NULL && !detect_wants(own->rules, (uint32_t)m->kind))
         own = NULL;
-    if (!host && own == NULL)
+    const bool lost = m->detail_case == STOCKADE__V1__EVENT__DETAIL_LOST;
+    if (!host && own == NULL && !lost)
         return;
     // This is called while a tripwire's finding is published, too: its subject stays.
     struct sandbox *const sandbox = a->sandbox;
@@ -160,6 +217,8 @@ anomaly_written(void *anomaly, struct sandbox *s, const struct Stockade__V1__Eve
     const uint32_t pid = a->pid;
     char comm[sizeof a->comm];
     memcpy(comm, a->comm, sizeof comm);
+    if (lost)
+        events_lost(a, s, m, all_own);
     detect_fill(m, (uint64_t)now_ns(CLOCK_BOOTTIME), &ev);
     if (host)
         compare(&(struct writing){a, s, m, false}, d, &ev);
@@ -199,7 +258,7 @@ bool
 anomaly_has_written(const struct anomaly *a, const char *tenant, const char *rule)
 {
     return detect_find(a->settings->rules, rule) >= 0 || strcmp(rule, RULE_OVER_BUDGET) == 0 ||
-           tenant_rules_have(a->srv->rules, tenant, rule);
+           strcmp(rule, RULE_EVENTS_LOST) == 0 || tenant_rules_have(a->srv->rules, tenant, rule);
 }
 
 bool

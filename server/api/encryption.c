@@ -59,12 +59,9 @@ get(struct server *s, struct call *c, const ProtobufCMessage *req)
     const struct vault_settings *from = &s->config->vault;
     char source[320] = "";
     struct page auto_page p = {0};
-    struct err e;
     uint64_t order = 0;
-    if (page_begin(&p, m->page_size, m->page_token, &e) < 0) {
-        call_fail(c, &e);
+    if (!page_open(&p, c, m->page_size, m->page_token))
         return;
-    }
     list_each(it, vault_entries(s->vault))
     {
         if (++order <= p.last)

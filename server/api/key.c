@@ -164,12 +164,9 @@ list(struct server *s, struct call *c, const ProtobufCMessage *req)
     const Stockade__V1__KeyServiceListRequest *m = (const Stockade__V1__KeyServiceListRequest *)req;
     Stockade__V1__KeyServiceListResponse response = STOCKADE__V1__KEY_SERVICE_LIST_RESPONSE__INIT;
     struct page auto_page p = {0};
-    struct err e;
     const char *whose = call_whose(c);
-    if (page_begin(&p, m->page_size, m->page_token, &e) < 0) {
-        call_fail(c, &e);
+    if (!page_open(&p, c, m->page_size, m->page_token))
         return;
-    }
     for (const struct api_key *k = key_next(s->access, NULL); k != NULL;
          k = key_next(s->access, k)) {
         if (k->order <= p.last || (whose != NULL && strcmp(k->tenant, whose) != 0))

@@ -41,6 +41,16 @@ page_begin(struct page *p, uint32_t size, const char *token, struct err *e)
 }
 
 bool
+page_open(struct page *p, struct call *c, uint32_t size, const char *token)
+{
+    struct err e;
+    if (page_begin(p, size, token, &e) == 0)
+        return true;
+    call_fail(c, &e);
+    return false;
+}
+
+bool
 page_has_room(struct page *p)
 {
     if (p->no_memory)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One page of a list: how many elements fit, where the next page continues, and how the call ends.
 //
-//   page_begin() -> for each element after p.last: page_has_room() -> page_add() -> fields of the response -> page_reply()
+//   page_open() -> for each element after p.last: page_has_room() -> page_add() -> fields of the response -> page_reply()
 #pragma once
 
 #include <stdbool.h>
@@ -29,6 +29,9 @@ struct page {
 // INVALID_ARGUMENT: invalid. Without memory the page is empty, and page_reply() reports it. On success *p owns
 // memory: page_free().
 int page_begin(struct page *p, uint32_t size, const char *token, struct err *e);
+
+// The same for a handler that has nothing else to check. False: it ended the call with the error.
+bool page_open(struct page *p, struct call *c, uint32_t size, const char *token);
 
 // False: the page ends here, and another one follows.
 bool page_has_room(struct page *p);

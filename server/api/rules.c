@@ -11,6 +11,7 @@
 #include "server/anomaly/tenant_rules.h"
 #include "server/base/server.h"
 #include "server/config/config.h"
+#include "server/telemetry/telemetry.h"
 #include "stockade/v1/rules_service.pb-c.h"
 
 enum { TRIED_FINDINGS_MAX = 256 };
@@ -56,7 +57,7 @@ reply_file(struct call *c, const ProtobufCMessageDescriptor *answer, const struc
                    "they are filled in the same way");
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
     const struct rule_file *f = tenant_rules_file(t, name);
-    const struct rules_shown shown = {t->rules, t->tenant, name, true};
+    const struct rules_shown shown = {t->rules, t->tenant, name, true, false};
     answer->message_init((ProtobufCMessage *)&response);
     response.file = a != NULL && f != NULL ? rules_convert_file(a, t, f, text) : NULL;
     if (response.file == NULL || !rules_convert(a, &shown, &response.rules, &response.n_rules))
@@ -73,7 +74,7 @@ reply_rule(struct call *c, const ProtobufCMessageDescriptor *answer, const struc
     _Static_assert(sizeof response == sizeof(Stockade__V1__RulesServiceDisableResponse),
                    "they are filled in the same way");
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
-    const struct rules_shown shown = {t->rules, t->tenant, NULL, true};
+    const struct rules_shown shown = {t->rules, t->tenant, NULL, true, false};
     answer->message_init((ProtobufCMessage *)&response);
     const int i = detect_find(t->rules, id);
     response.rule = a != NULL && i >= 0 ? rules_convert_rule(a, &shown, (uint32_t)i) : NULL;
@@ -218,14 +219,17 @@ list(struct server *s, struct call *c, const ProtobufCMessage *req)
         return;
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
     const struct tenant_rules *t = tenant_rules_find(s->rules, tenant);
-    const struct rules_shown own = {t != NULL ? t->rules : NULL, tenant, NULL, true};
+    const bool unwatched = !telemetry_watches(s->telemetry, false);
+    const struct rules_shown own = {t != NULL ? t->rules : NULL, tenant, NULL, true, unwatched};
     const bool all = principal_has(call_principal(c), SCOPE_TENANTS_READ);
+    const struct rules_shown host = {.whole = all, .unwatched = unwatched};
     bool whole = a != NULL && add_files(a, t, &response) &&
                  rules_convert(a, &own, &response.rules, &response.n_rules);
     for (size_t i = 0; whole && i < response.n_rules; i++)
         response.table_bytes += response.rules[i]->table_bytes;
     if (whole && m->host)
-        whole = rules_convert_host(a, &s->config->anomaly, all, &response.rules, &response.n_rules);
+        whole =
+            rules_convert_host(a, &s->config->anomaly, &host, &response.rules, &response.n_rules);
     if (!whole)
         convert_no_memory(c);
     else
@@ -249,7 +253,8 @@ check(struct server *s, struct call *c, const ProtobufCMessage *req)
         return;
     }
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
-    const struct rules_shown shown = {d, call_tenant(c), m->name, true};
+    const struct rules_shown shown = {d, call_tenant(c), m->name, true,
+                                      !telemetry_watches(s->telemetry, false)};
     if (a == NULL || !rules_convert(a, &shown, &response.rules, &response.n_rules)) {
         convert_no_memory(c);
     } else {

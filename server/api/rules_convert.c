@@ -103,7 +103,16 @@ rules_convert_rule(struct arena *a, const struct rules_shown *shown, uint32_t i)
     m->window_ms = v.window_ms;
     m->snapshot_first = v.rule->snapshot_first;
     m->kernel_paths = host ? v.kernel_paths : 0; // the kernel watches for the host
-    m->decided_by = v.in_kernel && (host || v.kernel_paths == 0) ? "kernel" : "broker";
+    const bool in_kernel = v.in_kernel && (host || v.kernel_paths == 0);
+    m->decided_by = v.never ? "nobody" : in_kernel ? "kernel" : "broker";
+    m->decided_why = v.why;
+    if (v.needs_calls && !v.never && shown->unwatched)
+        m->decided_why =
+            "system calls are not watched (anomalies.syscalls, telemetry.syscalls): it "
+            "finds something only while a job or a subscriber requests them";
+    else if (v.in_kernel && !in_kernel)
+        m->decided_why = "rules of tenants add no paths: the kernel reports sensitive paths, and "
+                         "the broker compares them";
     m->comparisons_max = v.steps;
     m->table_bytes = v.table_bytes;
     if (shown->whole && !(add_counts(a, &v, m) && add_definition(a, shown->rules, i, m)))
@@ -186,10 +195,10 @@ convert_tripwire(struct arena *a, const struct anomaly_settings *settings, int r
 }
 
 bool
-rules_convert_host(struct arena *a, const struct anomaly_settings *settings, bool whole,
-                   Stockade__V1__RuleState ***out, size_t *n)
+rules_convert_host(struct arena *a, const struct anomaly_settings *settings,
+                   const struct rules_shown *shown, Stockade__V1__RuleState ***out, size_t *n)
 {
-    const struct rules_shown host = {settings->rules, "", NULL, whole};
+    const struct rules_shown host = {settings->rules, "", NULL, shown->whole, shown->unwatched};
     if (!rules_convert(a, &host, out, n))
         return false;
     Stockade__V1__RuleState **all = arena_alloc(a, (*n + ANOMALY_RULES) * sizeof(void *));
@@ -197,7 +206,7 @@ rules_convert_host(struct arena *a, const struct anomaly_settings *settings, boo
         return false;
     memcpy(all, *out, *n * sizeof(void *));
     for (int i = 0; i < ANOMALY_RULES; i++) {
-        all[*n] = convert_tripwire(a, settings, i, whole);
+        all[*n] = convert_tripwire(a, settings, i, shown->whole);
         if (all[(*n)++] == NULL)
             return false;
     }

@@ -16,6 +16,7 @@ struct rules_shown {
     const char *tenant;         // "": of the host
     const char *file;           // only of this one; NULL: all
     bool whole;                 // also where they are written, and what they counted
+    bool unwatched;             // system calls are watched on request only
 };
 
 // "alert": what a rule does.
@@ -29,5 +30,6 @@ Stockade__V1__RuleState *rules_convert_rule(struct arena *a, const struct rules_
 // Sets, or adds to, a list of rules.
 bool rules_convert(struct arena *a, const struct rules_shown *shown, Stockade__V1__RuleState ***out,
                    size_t *n);
-bool rules_convert_host(struct arena *a, const struct anomaly_settings *settings, bool whole,
-                        Stockade__V1__RuleState ***out, size_t *n);
+// Of shown, whole and unwatched count.
+bool rules_convert_host(struct arena *a, const struct anomaly_settings *settings,
+                        const struct rules_shown *shown, Stockade__V1__RuleState ***out, size_t *n);

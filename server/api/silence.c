@@ -146,11 +146,8 @@ list(struct server *s, struct call *c, const ProtobufCMessage *req)
     Stockade__V1__ListSilencesResponse response = STOCKADE__V1__LIST_SILENCES_RESPONSE__INIT;
     const char *tenant = call_whose(c);
     struct page auto_page p = {0};
-    struct err e;
-    if (page_begin(&p, m->page_size, m->page_token, &e) < 0) {
-        call_fail(c, &e);
+    if (!page_open(&p, c, m->page_size, m->page_token))
         return;
-    }
     for (const struct silence *q = silences_next(s->silences, NULL); q != NULL;
          q = silences_next(s->silences, q)) {
         if (q->order <= p.last || (tenant != NULL && strcmp(q->tenant, tenant) != 0))
@@ -267,11 +264,8 @@ list_acknowledged(struct server *s, struct call *c, const ProtobufCMessage *req)
         STOCKADE__V1__LIST_ACKNOWLEDGED_RESPONSE__INIT;
     const char *tenant = call_whose(c);
     struct page auto_page p = {0};
-    struct err e;
-    if (page_begin(&p, m->page_size, m->page_token, &e) < 0) {
-        call_fail(c, &e);
+    if (!page_open(&p, c, m->page_size, m->page_token))
         return;
-    }
     for (const struct acknowledged *a = acknowledged_next(s->silences, NULL); a != NULL;
          a = acknowledged_next(s->silences, a)) {
         if (a->order <= p.last || (tenant != NULL && strcmp(a->tenant, tenant) != 0))

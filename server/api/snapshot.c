@@ -366,14 +366,11 @@ list(struct server *s, struct call *c, const ProtobufCMessage *req)
     Stockade__V1__SnapshotServiceListResponse response =
         STOCKADE__V1__SNAPSHOT_SERVICE_LIST_RESPONSE__INIT;
     struct page auto_page p = {0};
-    struct err e;
     const struct sandbox *sb = m->sandbox[0] == '\0' ? NULL : find(s, c, m->sandbox);
     if (sb == NULL && m->sandbox[0] != '\0')
         return;
-    if (page_begin(&p, m->page_size, m->page_token, &e) < 0) {
-        call_fail(c, &e);
+    if (!page_open(&p, c, m->page_size, m->page_token))
         return;
-    }
     if (sb != NULL)
         list_of(&p, sb);
     else

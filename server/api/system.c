@@ -115,6 +115,7 @@ add_templates(struct arena *a, const struct server *s, Stockade__V1__InfoRespons
         to->warm_bytes = warmth.bytes_each;
         to->warm_failed = (char *)(uintptr_t)warmth.failed;
         to->disabled = (char *)(uintptr_t)from->disabled;
+        to->on_disk = from->on_disk;
         m->templates[m->n_templates++] = to;
     }
     return true;

@@ -377,11 +377,8 @@ list_usage(struct server *s, struct call *c, const ProtobufCMessage *req)
     const Stockade__V1__ListUsageRequest *m = (const Stockade__V1__ListUsageRequest *)req;
     Stockade__V1__ListUsageResponse response = STOCKADE__V1__LIST_USAGE_RESPONSE__INIT;
     struct page auto_page p = {0};
-    struct err e;
-    if (page_begin(&p, m->page_size, m->page_token, &e) < 0) {
-        call_fail(c, &e);
+    if (!page_open(&p, c, m->page_size, m->page_token))
         return;
-    }
     list_each(it, sandboxes_owned(s->sandboxes))
     {
         struct sandbox *box = list_entry(it, struct sandbox, node);

@@ -269,11 +269,8 @@ list(struct server *s, struct call *c, const ProtobufCMessage *req)
     Stockade__V1__TemplateServiceListResponse response =
         STOCKADE__V1__TEMPLATE_SERVICE_LIST_RESPONSE__INIT;
     struct page auto_page p = {0};
-    struct err e;
-    if (page_begin(&p, m->page_size, m->page_token, &e) < 0) {
-        call_fail(c, &e);
+    if (!page_open(&p, c, m->page_size, m->page_token))
         return;
-    }
     bool more = true;
     for (uint32_t i = 0; i < s->config->sandbox.templates_n && more; i++) {
         const struct template *t = &s->config->sandbox.template[i];

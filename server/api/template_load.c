@@ -349,7 +349,9 @@ load_on(struct load *l)
     if (l->writes || l->taking != NULL || l->done)
         return;
     if (list_empty(&l->senders)) {
-        if (l->finished && take_all(l, &e) < 0)
+        if (!l->finished)
+            archive_waits(&l->archive);
+        else if (take_all(l, &e) < 0)
             load_end(l, &e);
         return;
     }
@@ -409,6 +411,7 @@ add_sender(struct load *l, struct call *c, const Stockade__V1__FileServiceSendRe
     x->n = m->data.len - (size_t)skip;
     memcpy(x->bytes, m->data.data + skip, x->n);
     l->arrived += x->n;
+    archive_moved(&l->archive, x->n);
     l->senders_n++;
     l->queued += x->n;
     list_append(&l->senders, &x->node);
@@ -457,6 +460,7 @@ template_finish(struct server *s, struct call *c, const ProtobufCMessage *req)
     }
     call_reply(c, &answer.base);
     l->finished = true;
+    archive_moved(&l->archive, 0);
     load_on(l);
     return true;
 }
@@ -489,6 +493,12 @@ on_cancel(void *cookie, enum call_cancel why)
     load_end(cookie, NULL);
 }
 
+static void
+on_cut(struct archive *a, const struct err *why)
+{
+    load_end(container_of(a, struct load, archive), why);
+}
+
 void
 template_load(struct server *s, struct call *c, const ProtobufCMessage *req)
 {
@@ -503,6 +513,7 @@ template_load(struct server *s, struct call *c, const ProtobufCMessage *req)
     l->s = s;
     l->call = c;
     l->archive.loads = true;
+    l->archive.cut = on_cut;
     list_init(&l->archive.node);
     list_init(&l->senders);
     (void)snprintf(l->name, sizeof l->name, "%s", m->name);
@@ -517,5 +528,6 @@ template_load(struct server *s, struct call *c, const ProtobufCMessage *req)
         return;
     }
     call_watch(c, on_cancel, on_writable, l);
+    archive_waits(&l->archive);
     send_id(l);
 }

@@ -6,6 +6,7 @@
 
 #include "proto/arena.h"
 #include "server/rpc/call.h"
+#include "server/snapshot/archives.h"
 #include "server/snapshot/made.h"
 #include "stockade/v1/template_service.pb-c.h"
 

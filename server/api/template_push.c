@@ -9,6 +9,7 @@
 
 #include "convert.h"
 #include "proto/auto.h"
+#include "proto/container_of.h"
 #include "proto/tar.h"
 #include "proto/wire.h"
 #include "server/base/server.h"
@@ -121,8 +122,11 @@ push_on(struct push *p)
         STOCKADE__V1__TEMPLATE_SERVICE_PUSH_RESPONSE__INIT;
     for (;;) {
         m.data = wire_bytes(p->piece, p->piece_n);
-        if (p->piece_n > 0 && call_send(p->call, &m.base) < 0)
+        if (p->piece_n > 0 && call_send(p->call, &m.base) < 0) {
+            archive_waits(&p->archive);
             return; // on_writable()
+        }
+        archive_moved(&p->archive, p->piece_n);
         p->piece_n = 0;
         if (p->phase == DONE) {
             call_end(p->call);
@@ -147,6 +151,12 @@ on_cancel(void *cookie, enum call_cancel why)
 {
     (void)why;
     push_end(cookie, NULL);
+}
+
+static void
+on_cut(struct archive *a, const struct err *why)
+{
+    push_end(container_of(a, struct push, archive), why);
 }
 
 // ---- what it says
@@ -246,6 +256,7 @@ template_push(struct server *s, struct call *c, const ProtobufCMessage *req)
     p->s = s;
     p->call = c;
     (void)snprintf(p->name, sizeof p->name, "%s", m->name);
+    p->archive.cut = on_cut;
     list_init(&p->archive.node);
     int r = find(s, c, m->name, &from, &e);
     if (r == 0)

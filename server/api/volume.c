@@ -129,11 +129,8 @@ list(struct server *s, struct call *c, const ProtobufCMessage *req)
     Stockade__V1__VolumeServiceListResponse response =
         STOCKADE__V1__VOLUME_SERVICE_LIST_RESPONSE__INIT;
     struct page auto_page p = {0};
-    struct err e;
-    if (page_begin(&p, m->page_size, m->page_token, &e) < 0) {
-        call_fail(c, &e);
+    if (!page_open(&p, c, m->page_size, m->page_token))
         return;
-    }
     for (const struct volume *v = volume_next(s->volumes, NULL); v != NULL;
          v = volume_next(s->volumes, v)) {
         if (v->order <= p.last || strcmp(v->tenant, call_tenant(c)) != 0)

@@ -26,7 +26,7 @@
     LABEL(KIND, "kind", 128)          /* EventKind of the schema */                                \
     LABEL(CLASS, "class", 16)         /* classes of bpf/emit.h */                                  \
     LABEL(SINK, "sink", 8)            /* events_sink_add() */                                      \
-    LABEL(RULE, "rule", 32)           /* enum anomaly_rule */                                      \
+    LABEL(RULE, "rule", 40)           /* enum anomaly_rule */                                      \
     LABEL(RESPONSE, "response", 7)    /* enum response */                                          \
     LABEL(VERDICT, "verdict", 4)      /* enum policy_verdict */                                    \
     LABEL(TENANT, "tenant", 65)       /* metrics_tenant(); 0: all others */                        \
@@ -177,6 +177,8 @@
           "Time from the request to the spawner until the guest of a sandbox is ready.")           \
     COUNTER(SANDBOXES_LOST, NUMBER, NONE, NONE, "stockade_sandboxes_lost_total",                   \
             "Sandboxes that were removed because their guest failed.")                             \
+    COUNTER(KERNEL_MEMORY_ENDS, NUMBER, NONE, NONE, "stockade_sandboxes_kernel_memory_ends_total", \
+            "Sandboxes that were destroyed because they made the kernel hold lists of names.")     \
     LOSS(SANDBOXES_LEFT, NONE, "stockade_sandboxes_unremoved_total",                               \
          "Sandboxes that could not be removed completely.", "sandboxes",                           \
          "sandboxes could not be removed completely")                                              \
@@ -242,6 +244,8 @@
           "Operations on files that are in progress, watches included.")                           \
     GAUGE(FILES_TRANSFERS, NUMBER, NONE, "stockade_file_transfers",                                \
           "Files and archives that callers are sending, with Send and Finish.")                    \
+    COUNTER(TRANSFERS_CUT, NUMBER, NONE, NONE, "stockade_template_transfers_cut_total",            \
+            "Slow archives of templates that lost their place to another caller's.")               \
     COUNTER(FILES_CUT_OFF, NUMBER, NONE, NONE, "stockade_file_operations_cut_off_total",           \
             "Operations on files whose program in the sandbox ended before them.")                 \
     COUNTER(FILES_READ_BYTES, BYTES, NONE, NONE, "stockade_file_read_bytes_total",                 \

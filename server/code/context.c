@@ -519,6 +519,18 @@ context_view(const struct context *c, struct context_view *out)
     };
 }
 
+uint32_t
+contexts_at_rest(const struct contexts *all)
+{
+    uint32_t n = 0;
+    list_each(it, &all->list)
+    {
+        const struct context *c = of_list(it);
+        n += c->job != NULL && !c->job_over && c->current == NULL && c->waiting_n == 0;
+    }
+    return n;
+}
+
 void
 contexts_each(struct contexts *all, const struct sandbox *s,
               void (*fn)(void *cookie, const struct context *c), void *cookie)

@@ -125,6 +125,9 @@ struct context_view {
 };
 void context_view(const struct context *c, struct context_view *out);
 
+// Interpreters that run no cell, and for which none waits.
+uint32_t contexts_at_rest(const struct contexts *all);
+
 // Calls fn for each context of a sandbox, oldest first.
 void contexts_each(struct contexts *all, const struct sandbox *s,
                    void (*fn)(void *cookie, const struct context *c), void *cookie);

@@ -207,7 +207,8 @@ needs_root(const struct template *t, const struct template *next)
     return next->disabled[0] == '\0' &&
            (!t->has_root || strcmp(t->hostname, next->hostname) != 0 ||
             t->user_root != next->user_root || t->root_writable != next->root_writable ||
-            !same_paths(t, next) || !same_hosts(t, next) || t->folders != next->folders);
+            t->on_disk != next->on_disk || !same_paths(t, next) || !same_hosts(t, next) ||
+            t->folders != next->folders);
 }
 
 int
@@ -296,6 +297,7 @@ compare_templates(const struct template *a, const struct template *b, struct wor
     add_word(w, !same_volumes(a, b), "volumes");
     add_word(w, a->user_root != b->user_root, "user");
     add_word(w, a->root_writable != b->root_writable, "root");
+    add_word(w, a->on_disk != b->on_disk, "storage");
     add_word(w,
              same_paths(a, b) && same_hosts(a, b) && a->has_root && b->disabled[0] == '\0' &&
                  a->folders != b->folders,
@@ -418,6 +420,7 @@ take_template(struct template *t, struct template *next)
     t->volumes_n = next->volumes_n;
     t->user_root = next->user_root;
     t->root_writable = next->root_writable;
+    t->on_disk = next->on_disk;
     memcpy(t->workdir, next->workdir, sizeof t->workdir);
     memcpy(t->disabled, next->disabled, sizeof t->disabled);
     t->folders = next->folders;

@@ -11,6 +11,7 @@
 
 #include "proto/auto.h"
 #include "proto/detect.h"
+#include "proto/loop_disk.h"
 #include "private.h"
 #include "proto/yaml_tree.h"
 #include "server/sandbox/forward.h"
@@ -175,6 +176,9 @@ config_look(struct config *c)
             (void)snprintf(t->disabled, sizeof t->disabled, "%.150s: no such folder",
                            t->host[k].path);
         }
+        const char *missing = t->on_disk ? loop_disk_missing() : NULL;
+        if (missing != NULL && t->disabled[0] == '\0')
+            (void)snprintf(t->disabled, sizeof t->disabled, "storage: disk: %.200s", missing);
     }
 }
 

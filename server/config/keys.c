@@ -311,6 +311,14 @@ read_root(const struct config_reader *r, const struct config_key *k, struct yaml
 }
 
 static int
+read_storage(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
+             void *to)
+{
+    static const char *const words[] = {"memory", "disk", NULL};
+    return read_word(r, k, n, to, words);
+}
+
+static int
 read_sleep_after(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
                  void *to)
 {
@@ -352,6 +360,7 @@ static const struct config_key template_keys[] = {
     {"env", read_env, 0, 0, 0, 0, NULL},
     {"user", read_user, AT(template, user_root), 0, 0, NULL},
     {"root", read_root, AT(template, root_writable), 0, 0, NULL},
+    {"storage", read_storage, AT(template, on_disk), 0, 0, NULL},
     {"limits", read_limits, AT(template, limits), 0, 0, NULL},
     {"limits_max", read_limits, AT(template, limits_max), 0, 0, NULL},
     {"anomalies", read_later, 0, 0, 0, 0, NULL},

@@ -23,3 +23,10 @@ struct backend {
 
 extern const struct backend backend_project;
 extern const struct backend backend_image;
+
+// Makes a scratch disk: an image without a name. A detached mount of it, owned, is its only user; nosuid and nodev.
+// RESOURCE_EXHAUSTED: the host's disk is full.
+int image_scratch(int folder, const struct disk_order *o, struct err *e);
+
+// Gives the space of a scratch disk that no file needs back to the host. `fd`: a folder of it, O_PATH; nobody writes to it any more.
+int image_trim(int fd, struct err *e);

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "proto/loop_disk.h"
 
 enum {
     IMAGE_FD = 3,
@@ -29,45 +30,40 @@ enum {
     INODES_RESERVED = 16,
     MIB = 1024 * 1024,
     GROUP_BYTES = 128 * MIB, // of a block group, with blocks of 4 KiB
+    KEPT_BYTES_MAX = 4096 * FORMAT_BLOCK,
 };
-
-static const char *const PROGRAMS[] = {"/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4",
-                                       "/usr/bin/mkfs.ext4"};
-
-static const char *
-find_program(void)
-{
-    for (size_t i = 0; i < sizeof PROGRAMS / sizeof PROGRAMS[0]; i++)
-        if (access(PROGRAMS[i], X_OK) == 0)
-            return PROGRAMS[i];
-    return NULL;
-}
 
 int
 format_probe(struct err *e)
 {
-    if (find_program() != NULL)
+    if (loop_disk_mkfs() != NULL)
         return 0;
     int r = err_set(e, ERR_FAILED_PRECONDITION, "mkfs.ext4 is not installed");
     err_detail(e, "MKFS_MISSING", "mkfs.ext4", "install e2fsprogs");
     return r;
 }
 
+// 0: it has none.
 static uint64_t
-journal_mib(uint64_t bytes)
+journal_mib(const struct disk_order *o)
 {
-    const uint64_t mib = bytes / MIB;
+    const uint64_t mib = o->bytes / MIB;
+    if (o->op == DISK_SCRATCH)
+        return 0;
     return mib >= 16384 ? 64 : mib >= 1024 ? 16 : 4;
 }
 
 // Tables of inodes, the journal, and for each group its bitmaps, its descriptor and copies of the descriptors; rounded up.
 uint64_t
-format_size(uint64_t bytes, uint64_t inodes)
+format_size(const struct disk_order *o)
 {
-    const uint64_t tables = (inodes + INODES_RESERVED) * INODE_BYTES;
-    const uint64_t most = bytes + tables + journal_mib(bytes) * MIB;
+    const uint64_t tables = ((uint64_t)o->inodes + INODES_RESERVED) * INODE_BYTES;
+    const uint64_t most = o->bytes + tables + journal_mib(o) * MIB;
     const uint64_t groups = most / GROUP_BYTES + 2;
-    const uint64_t all = most + groups * 16 * FORMAT_BLOCK + MIB;
+    const uint64_t rest = most + groups * 16 * FORMAT_BLOCK + MIB;
+    // ext4 keeps a fiftieth for its extents
+    const uint64_t kept = rest / 49 + 1;
+    const uint64_t all = rest + (kept < KEPT_BYTES_MAX ? kept : KEPT_BYTES_MAX);
     return (all + MIB - 1) / MIB * MIB;
 }
 
@@ -97,28 +93,42 @@ static __attribute__((noreturn)) void
 child(const char *program, int file, int words, const struct disk_order *o)
 {
     char journal[24], inodes[24], extra[128];
+    const bool scratch = o->op == DISK_SCRATCH;
     const unsigned owner = o->kind == SPAWN_DISK_VOLUME ? SANDBOX_UID_JOB : 0;
-    (void)snprintf(journal, sizeof journal, "size=%u", (unsigned)journal_mib(o->bytes));
+    (void)snprintf(journal, sizeof journal, "size=%u", (unsigned)journal_mib(o));
     (void)snprintf(inodes, sizeof inodes, "%llu", (unsigned long long)o->inodes + INODES_RESERVED);
     // nodiscard: the image's blocks stay allocated
     (void)snprintf(extra, sizeof extra,
                    "nodiscard,lazy_itable_init=1,lazy_journal_init=1,root_owner=%u:%u", owner,
                    owner);
-    const char *const argv[] = {"mkfs.ext4", "-q",   "-F",
-                                "-b",        "4096", "-I",
-                                "256",       "-m",   "0",
-                                "-N",        inodes, "-J",
-                                journal,     "-O",   "^resize_inode",
-                                "-E",        extra,  "/proc/self/fd/3",
-                                NULL};
+    const char *const argv[] = {
+        "mkfs.ext4",
+        "-q",
+        "-F",
+        "-b",
+        "4096",
+        "-I",
+        "256",
+        "-m",
+        "0",
+        "-N",
+        inodes,
+        "-O",
+        scratch ? "^resize_inode,^has_journal" : "^resize_inode",
+        "-E",
+        extra,
+        scratch ? "-L" : "-J", // -J would bring the journal back
+        scratch ? "stockade" : journal,
+        "/proc/self/fd/3",
+        NULL,
+    };
     // its built-in settings: those of the host would change what it makes
     const char *const envp[] = {"MKE2FS_CONFIG=/nonexistent", NULL};
     int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     int copy = fcntl(words, F_DUPFD, IMAGE_FD + 2);
     if (null_fd >= 0 && copy >= 0 && dup2(file, IMAGE_FD) >= 0 && dup2(null_fd, 0) >= 0 &&
         dup2(copy, 1) >= 0 && dup2(copy, 2) >= 0 &&
-        syscall(SYS_close_range, IMAGE_FD + 1, ~0U, 0) == 0 &&
-        confine(o->mkfs_id, format_size(o->bytes, o->inodes)))
+        syscall(SYS_close_range, IMAGE_FD + 1, ~0U, 0) == 0 && confine(o->mkfs_id, format_size(o)))
         (void)execve(program, (char *const *)(uintptr_t)argv, (char *const *)(uintptr_t)envp);
     (void)dprintf(2, "%s", strerror(errno));
     _exit(126);
@@ -171,7 +181,7 @@ run(const char *program, int file, const struct disk_order *o, struct err *e)
 int
 format_run(int file, const struct disk_order *o, struct err *e)
 {
-    const char *program = find_program();
+    const char *program = loop_disk_mkfs();
     if (program == NULL)
         return format_probe(e);
     if (fchown(file, o->mkfs_id, o->mkfs_id) < 0)

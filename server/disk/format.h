@@ -9,8 +9,8 @@ enum { FORMAT_BLOCK = 4096 };
 // Whether mkfs.ext4 is installed. FAILED_PRECONDITION if not.
 int format_probe(struct err *e);
 
-// The size of an image whose files can have that many bytes and inodes.
-uint64_t format_size(uint64_t bytes, uint64_t inodes);
+// The size of an image whose files can have as many bytes and inodes as the order says.
+uint64_t format_size(const struct disk_order *o);
 
 // Formats it. The program runs without any right but to this file, which is its own meanwhile: under an id that nothing else
 // has, without capabilities and network, with limits.

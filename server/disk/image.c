@@ -3,10 +3,12 @@
 //
 //   make    create -> allocate all bytes -> format -> mount once, which shows that it works -> remove lost+found
 //   open    open -> lock -> a free loop device, which takes the lock -> mount, detached
+//   scratch create without a name -> allocate all bytes -> format -> a free loop device -> mount, detached -> remove lost+found
 //
 // The kernel frees the loop device with its last user, that is, with the last mount, whichever process is killed before.
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <linux/loop.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +16,7 @@
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,6 +24,7 @@
 #include "backend.h"
 #include "format.h"
 #include "proto/auto.h"
+#include "proto/loop_disk.h"
 #include "server/spawner/tree_mount.h"
 
 enum {
@@ -30,7 +34,8 @@ enum {
     LOST_FOUND_INODE = 11,
 };
 
-static const char LOOP_CONTROL[] = "/dev/loop-control";
+#define LEFT_BYTES_LEAST (UINT64_C(16) << 20)
+#define LEFT_BYTES_MAX   (UINT64_C(1) << 30)
 
 static int
 open_control(struct err *e)
@@ -92,7 +97,7 @@ lock(int file, const char *name, struct err *e)
 
 // lazy tables: an unwritten block of an image reads as zeros, so nothing has to write them.
 static int
-mount_image(int file, struct err *e)
+mount_image(int file, bool scratch, struct err *e)
 {
     char device[32];
     int auto_close loop = bind_loop(file, device, e);
@@ -103,8 +108,10 @@ mount_image(int file, struct err *e)
         {"errors", "remount-ro"},
         {"noinit_itable", NULL},
         {"nodiscard", NULL},
+        // fsync(2) of a job need not reach the device: nobody reads it after a crash
+        {"nobarrier", NULL},
     };
-    return mount_new("ext4", options, 4, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
+    return mount_new("ext4", options, scratch ? 5 : 4, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
 }
 
 static int
@@ -117,48 +124,62 @@ open_disk(int folder, const char *name, struct err *e)
     if (!S_ISREG(st.st_mode) || st.st_uid != 0)
         return err_set(e, ERR_DATA_LOSS, "disk %s is no image of root's", name);
     int r = lock(file, name, e);
-    return r < 0 ? r : mount_image(file, e);
+    return r < 0 ? r : mount_image(file, false, e);
 }
 
 // mkfs makes it; nobody needs it, and users do not expect it.
 static int
-remove_lost_found(int file, struct err *e)
+remove_lost_found(int mounted, struct err *e)
 {
     struct stat st;
-    int auto_close mounted = mount_image(file, e);
-    if (mounted < 0)
-        return mounted;
     if (fstatat(mounted, "lost+found", &st, AT_SYMLINK_NOFOLLOW) == 0 &&
         st.st_ino == LOST_FOUND_INODE && unlinkat(mounted, "lost+found", AT_REMOVEDIR) < 0)
         return err_sys(e, errno, "remove lost+found");
     return 0;
 }
 
+// What is left to others who write there, such as the broker's database and its audit log, without which nothing may change.
+static bool
+leaves_room(int file, uint64_t bytes)
+{
+    struct statvfs fs;
+    if (fstatvfs(file, &fs) < 0)
+        return true;
+    const uint64_t unit = fs.f_frsize;
+    uint64_t left = fs.f_blocks * unit / 100;
+    left = left < LEFT_BYTES_LEAST ? LEFT_BYTES_LEAST
+           : left > LEFT_BYTES_MAX ? LEFT_BYTES_MAX
+                                   : left;
+    return fs.f_bavail * unit >= bytes + left;
+}
+
 static int
 allocate(int file, uint64_t bytes, struct err *e)
 {
-    if (fallocate(file, 0, 0, (off_t)bytes) == 0)
+    errno = ENOSPC;
+    if (leaves_room(file, bytes) && fallocate(file, 0, 0, (off_t)bytes) == 0)
         return 0;
     if (errno != ENOSPC && errno != EDQUOT && errno != EFBIG)
         return err_sys(e, errno, "allocate %llu bytes", (unsigned long long)bytes);
     int r = err_set(e, ERR_RESOURCE_EXHAUSTED,
                     "the state directory's file system has no room for %llu bytes",
                     (unsigned long long)bytes);
-    err_detail(e, "HOST_DISK_FULL", "state_dir", "remove volumes, or make more room there");
+    err_detail(e, "HOST_DISK_FULL", "state_dir",
+               "remove sandboxes or volumes, or make more room there");
     return r;
 }
 
 static int
 fill(int file, const struct disk_order *o, struct err *e)
 {
-    const uint64_t bytes = format_size(o->bytes, o->inodes);
     int r = lock(file, "that is new", e);
     if (r == 0)
-        r = allocate(file, bytes, e);
+        r = allocate(file, format_size(o), e);
     if (r == 0)
         r = format_run(file, o, e);
+    int auto_close mounted = r < 0 ? -1 : mount_image(file, false, e);
     if (r == 0)
-        r = remove_lost_found(file, e);
+        r = mounted < 0 ? mounted : remove_lost_found(mounted, e);
     if (r == 0 && fsync(file) < 0)
         r = err_sys(e, errno, "keep the image");
     return r;
@@ -178,6 +199,31 @@ make(int folder, const char *name, const struct disk_order *o, struct err *e)
     if (r < 0)
         (void)unlinkat(folder, name, 0);
     return r;
+}
+
+int
+image_scratch(int folder, const struct disk_order *o, struct err *e)
+{
+    int auto_close file = openat(folder, ".", O_RDWR | O_TMPFILE | O_EXCL | O_CLOEXEC, 0600);
+    if (file < 0)
+        return err_sys(e, errno, "create an image without a name");
+    int r = allocate(file, format_size(o), e);
+    if (r == 0)
+        r = format_run(file, o, e);
+    int auto_close mounted = r < 0 ? -1 : mount_image(file, true, e);
+    if (r == 0)
+        r = mounted < 0 ? mounted : remove_lost_found(mounted, e);
+    return r < 0 ? r : take_fd(&mounted);
+}
+
+int
+image_trim(int fd, struct err *e)
+{
+    struct fstrim_range all = {.len = UINT64_MAX};
+    int auto_close folder = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder >= 0 && ioctl(folder, FITRIM, &all) == 0)
+        return 0;
+    return err_sys(e, errno, "give the space that a snapshot does not need back to the host");
 }
 
 // Its blocks are freed with the last mount.

@@ -59,6 +59,7 @@ do_probe(int folder, const char *name, const struct disk_order *o, struct disk_a
         return err_errno(&a->err);
     a->backend = b->number;
     a->err = why;
+    a->scratch = backend_image.probe(folder, &a->scratch_err) == 0;
     return 0;
 }
 
@@ -73,7 +74,7 @@ do_make(int folder, const char *name, const struct disk_order *o, struct disk_an
     return b->make(folder, name, o, &a->err);
 }
 
-static int mounted_fd = -1; // OPEN: O_PATH, goes with the answer
+static int mounted_fd = -1; // OPEN, SCRATCH: O_PATH, goes with the answer
 
 // Mounts it where the spawner's helpers find it.
 static int
@@ -107,12 +108,22 @@ do_remove(int folder, const char *name, const struct disk_order *o, struct disk_
     return b->remove(folder, name, &a->err);
 }
 
+static int
+do_scratch(int folder, const char *name, const struct disk_order *o, struct disk_answer *a)
+{
+    (void)name;
+    a->backend = DISK_IMAGE;
+    int r = o->trim != 0 ? image_trim(DISK_TRIM_FD, &a->err) : 0;
+    if (r < 0)
+        return r;
+    mounted_fd = image_scratch(folder, o, &a->err);
+    return mounted_fd < 0 ? mounted_fd : 0;
+}
+
 static int (*const operations[DISK_OPS_N])(int, const char *, const struct disk_order *,
                                            struct disk_answer *) = {
-    [DISK_PROBE] = do_probe,
-    [DISK_MAKE] = do_make,
-    [DISK_OPEN] = do_open,
-    [DISK_REMOVE] = do_remove,
+    [DISK_PROBE] = do_probe,   [DISK_MAKE] = do_make,       [DISK_OPEN] = do_open,
+    [DISK_REMOVE] = do_remove, [DISK_SCRATCH] = do_scratch,
 };
 
 static int

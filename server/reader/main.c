@@ -144,6 +144,7 @@ template_of(const struct template *from, struct skeleton_template *to)
     memcpy(to->paths, from->paths, sizeof to->paths);
     to->user_root = from->user_root;
     to->writable = from->root_writable;
+    to->on_disk = from->on_disk;
 }
 
 static int

@@ -141,6 +141,7 @@ root_make(int folder, const struct skeleton_template *t, struct spawn_root *out,
     (void)snprintf(r.hostname, sizeof r.hostname, "%s", t->hostname);
     r.user_root = t->user_root;
     r.writable = t->writable;
+    r.on_disk = t->on_disk;
     int rc = add_layers(skeleton, t, &top, &r, fds, e);
     if (rc == 0) {
         fds[r.layers_n] = take_fd(&skeleton);

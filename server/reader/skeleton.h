@@ -15,6 +15,7 @@ struct skeleton_template {
     char paths[SKELETON_PATHS_MAX][SPAWN_PATH_MAX];
     bool user_root;
     bool writable;
+    bool on_disk;
 };
 
 struct skeleton_top {

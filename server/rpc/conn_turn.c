@@ -46,7 +46,7 @@ conn_meter_begin(struct conn *c)
 {
     struct meter *m = &c->rpc->meter;
     struct fair *f = fair_of(c);
-    if (m->from_ns != 0 || f->active_n < 2 || !fair_counts(f, uv_hrtime()))
+    if (m->prepare == NULL || m->from_ns != 0 || f->active_n < 2 || !fair_counts(f, uv_hrtime()))
         return false;
     m->from_ns = cpu_ns(CLOCK_THREAD_CPUTIME_ID);
     return true;
@@ -156,9 +156,14 @@ meter_start(struct rpc *r)
 void
 meter_stop(struct rpc *r)
 {
-    if (r->meter.prepare != NULL)
-        uv_close((uv_handle_t *)r->meter.prepare, on_stopped);
-    r->meter.prepare = NULL;
+    struct meter *m = &r->meter;
+    if (m->prepare == NULL)
+        return;
+    uv_close((uv_handle_t *)m->prepare, on_stopped);
+    m->prepare = NULL;
+    m->from_ns = 0;
+    list_each(it, &m->charged)
+        fair_leave_turn(list_entry(it, struct fair_use, charged)); // tenants may outlast this
 }
 
 // ---- who waits
@@ -179,13 +184,15 @@ turn_resume(struct conn *c)
         conn_process(c);
 }
 
-static void
+// False: there is no memory for the timer, so nobody may wait, and the tenant begins again.
+static bool
 look_later(struct tenant *t, uint64_t wait_ns, uint64_t now_ns)
 {
     const uint64_t most = LOOK_MS * NS_PER_MS;
-    // without memory for the timer they go on at once
-    if (timers_set(t->rpc->timers, &t->turn, now_ns + (wait_ns < most ? wait_ns : most)) != 0)
-        t->use.used_ns = 0;
+    if (timers_set(t->rpc->timers, &t->turn, now_ns + (wait_ns < most ? wait_ns : most)) == 0)
+        return true;
+    t->use.used_ns = 0;
+    return false;
 }
 
 // The connections go on in the order in which they began to wait; each may use up the share again.
@@ -195,20 +202,17 @@ on_turn(struct timer *timer)
     struct tenant *t = container_of(timer, struct tenant, turn);
     struct fair *f = &t->all->fair;
     uint64_t now_ns = uv_hrtime();
-    uint64_t wait_ns = 0;
     (void)tenant_hold_again(t);
     count_held(t, now_ns);
     while (!list_empty(&t->held)) {
-        wait_ns = fair_wait_ns(f, &t->use, true, now_ns);
-        if (wait_ns > 0)
+        const uint64_t wait_ns = fair_wait_ns(f, &t->use, true, now_ns);
+        if (wait_ns > 0 && look_later(t, wait_ns, now_ns))
             break;
         struct conn *c = container_of(t->held.next, struct conn, turn);
         list_remove(&c->turn);
         turn_resume(c);
         now_ns = uv_hrtime();
     }
-    if (!list_empty(&t->held))
-        look_later(t, wait_ns, now_ns);
     tenant_drop(t);
 }
 
@@ -244,7 +248,8 @@ conn_must_wait(struct conn *c)
         t->rpc = c->rpc;
         t->turn.fire = on_turn;
         t->held_ns = now_ns;
-        look_later(t, wait_ns, now_ns);
+        if (!look_later(t, wait_ns, now_ns))
+            return false;
     }
     list_append(&t->held, &c->turn);
     return true;

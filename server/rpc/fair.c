@@ -29,11 +29,23 @@ fair_leave_turn(struct fair_use *u)
     u->turn_ns = 0;
 }
 
+// A tenant that is not active uses nothing.
+void
+fair_mark(struct fair *f, struct fair_use *u, bool busy)
+{
+    busy = busy && u->weight > 0;
+    if (busy == u->busy)
+        return;
+    u->busy = busy;
+    f->busy = busy ? f->busy + u->weight : f->busy - u->weight;
+}
+
 static void
 fall_silent(struct fair *f, struct fair_use *u)
 {
     if (u->weight == 0)
         return;
+    fair_mark(f, u, false);
     list_remove(&u->node);
     f->weights -= u->weight;
     f->active_n--;
@@ -59,12 +71,15 @@ fair_seen(struct fair *f, struct fair_use *u, uint32_t weight, uint64_t now_ns)
 {
     if (f->active.next == NULL)
         list_init(&f->active);
+    const bool busy = u->busy;
     fall_silent(f, u);
     u->seen_ns = now_ns;
     u->weight = weight;
     list_append(&f->active, &u->node);
     f->weights += weight;
+    f->heaviest = f->active_n > 0 && f->heaviest > weight ? f->heaviest : weight;
     f->active_n++;
+    fair_mark(f, u, busy);
 }
 
 bool
@@ -76,19 +91,32 @@ fair_counts(struct fair *f, uint64_t now_ns)
     return f->active_n > 1;
 }
 
+static uint64_t
+weight_of(const struct fair_use *u)
+{
+    return u->weight > 0 ? u->weight : 1;
+}
+
+uint64_t
+fair_weights(const struct fair *f, const struct fair_use *u)
+{
+    const uint64_t weight = weight_of(u);
+    const uint64_t calm = f->weights - f->busy - (u->busy ? 0 : u->weight);
+    const uint64_t one = weight > f->heaviest ? weight : f->heaviest;
+    return weight + f->busy - (u->busy ? weight : 0) + (calm < one ? calm : one);
+}
+
 // Nanoseconds of CPU time for each second. One that is not active at the moment shares with those that are.
 static uint64_t
 share(const struct fair *f, const struct fair_use *u)
 {
-    const uint64_t weight = u->weight > 0 ? u->weight : 1;
-    const uint64_t all = f->weights + (u->weight > 0 ? 0 : weight);
-    const uint64_t ns = SECOND_NS * f->part / PER_MILLE * weight / all;
+    const uint64_t ns = SECOND_NS * f->part / PER_MILLE * weight_of(u) / fair_weights(f, u);
     return ns > 0 ? ns : 1;
 }
 
 // At most what one second of the share brings below the brim again.
 static void
-settle(const struct fair *f, struct fair_use *u, int64_t more_ns, uint64_t now_ns)
+settle(struct fair *f, struct fair_use *u, int64_t more_ns, uint64_t now_ns)
 {
     const uint64_t rate = share(f, u);
     uint64_t ns = u->at_ns != 0 && now_ns > u->at_ns ? now_ns - u->at_ns : 0;
@@ -99,6 +127,7 @@ settle(const struct fair *f, struct fair_use *u, int64_t more_ns, uint64_t now_n
     used += more_ns;
     u->used_ns = used < most ? used : most;
     u->at_ns = now_ns;
+    fair_mark(f, u, u->used_ns > FAIR_BUSY_NS);
 }
 
 void

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,20 +70,21 @@ bad_file(const char *key, const char *path, struct err *e)
     return rc;
 }
 
-// A program that reads the key can pose as this broker.
-static int
-check_key_file(const char *path, struct err *e)
+// The first folder of the path that the account may not enter, whatever the file's mode is. False: it may enter all.
+static bool
+find_closed(const char *path, char folder[PATH_MAX])
 {
-    struct stat st;
-    if (stat(path, &st) < 0)
-        return err_sys(e, errno, "tls.key: %s", path);
-    if ((st.st_mode & S_IRWXO) == 0)
-        return 0;
-    int rc =
-        err_set(e, ERR_FAILED_PRECONDITION, "tls.key: %s: every account may open it (mode %04o)",
-                path, (unsigned)st.st_mode & 07777);
-    err_detail(e, "TLS_KEY_MODE", "tls.key", "chmod 0640 and chgrp it to the broker's group");
-    return rc;
+    for (const char *slash = path; (slash = strchr(slash + 1, '/')) != NULL;) {
+        char inside[PATH_MAX + 2];
+        if (slash - path >= PATH_MAX)
+            return false;
+        (void)snprintf(folder, PATH_MAX, "%.*s", (int)(slash - path), path);
+        (void)snprintf(inside, sizeof inside, "%s/.", folder);
+        int auto_close fd = open(inside, O_PATH | O_CLOEXEC);
+        if (fd < 0)
+            return errno == EACCES;
+    }
+    return false;
 }
 
 // OpenSSL does not say why a file cannot be opened.
@@ -93,13 +95,40 @@ check_readable(const char *key, const char *path, struct err *e)
     if (fd >= 0)
         return 0;
     int sys = errno;
-    char hint[128];
+    char hint[sizeof e->hint], folder[PATH_MAX];
+    const unsigned group =
+        (unsigned)setfsgid((gid_t)-1); // what it is; of --check-config, not that of the process
+    const bool closed = sys == EACCES && find_closed(path, folder);
     int rc = err_set(e, ERR_FAILED_PRECONDITION, "%s: %s: %s", key, path, strerrordesc_np(sys));
     e->sys = sys;
-    (void)snprintf(
-        hint, sizeof hint, "the broker reads it with its own account: chgrp %u it, and chmod 0640",
-        (unsigned)setfsgid((gid_t)-1)); // what it is; of --check-config, not that of the process
+    if (closed)
+        (void)snprintf(hint, sizeof hint,
+                       "the broker's own account may not enter %.150s: chgrp %u it, and chmod g+x",
+                       folder, group);
+    else
+        (void)snprintf(hint, sizeof hint,
+                       "the broker reads it with its own account: chgrp %u it, and chmod 0640",
+                       group);
     err_detail(e, "TLS_FILE", key, sys == EACCES ? hint : NULL);
+    return rc;
+}
+
+// A program that reads the key can pose as this broker.
+static int
+check_key_file(const char *path, struct err *e)
+{
+    struct stat st;
+    if (stat(path, &st) < 0) {
+        const int sys = errno;
+        int r = check_readable("tls.key", path, e);
+        return r < 0 ? r : err_sys(e, sys, "tls.key: %s", path);
+    }
+    if ((st.st_mode & S_IRWXO) == 0)
+        return 0;
+    int rc =
+        err_set(e, ERR_FAILED_PRECONDITION, "tls.key: %s: every account may open it (mode %04o)",
+                path, (unsigned)st.st_mode & 07777);
+    err_detail(e, "TLS_KEY_MODE", "tls.key", "chmod 0640 and chgrp it to the broker's group");
     return rc;
 }
 

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/uio.h>
 #include <uv.h>
 
@@ -38,6 +39,16 @@ struct transport_peer {
     char tenant[32];     // this tenant
     uint32_t scopes;     // and these rights (bits of enum scope)
 };
+
+// Whether two peers count as one where something is limited per address: an IPv6 host has a network of 64 bits for itself (RFC 6177), and
+// could have an address for each attempt.
+static inline bool
+transport_same_network(const uint8_t a[16], const uint8_t b[16])
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    const bool v4 = memcmp(a, mapped, sizeof mapped) == 0 || memcmp(b, mapped, sizeof mapped) == 0;
+    return memcmp(a, b, v4 ? 16 : 8) == 0;
+}
 
 struct transport_address {
     // "ipc:///path", "tcp://127.0.0.1:port", "tls+tcp://host:port", "ws://127.0.0.1:port/path"

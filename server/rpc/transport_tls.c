@@ -277,7 +277,7 @@ shaking_from(const struct engine *t, const struct transport_peer *peer,
     list_each(it, &t->shaking)
     {
         struct transport_stream *s = list_entry(it, struct transport_stream, node);
-        n += memcmp(s->peer.address, peer->address, sizeof peer->address) == 0;
+        n += transport_same_network(s->peer.address, peer->address);
         if (*most == NULL || s->nth > (*most)->nth)
             *most = s;
     }

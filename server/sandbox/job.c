@@ -546,6 +546,8 @@ end_with_sandbox(struct job *j, const struct err *why)
         } else if (kills > 0) {
             job_limit_ended(j, LIMIT_MEMORY_BYTES, kills, true,
                             "its sandbox ran out of memory and was destroyed");
+        } else if (strcmp(why->reason, SANDBOX_KERNEL_MEMORY) == 0) {
+            job_limit_ended(j, LIMIT_MEMORY_BYTES, 0, false, why->text);
         } else {
             j->result.outcome = why->code == ERR_CANCELLED ? OUTCOME_CANCELLED : OUTCOME_FAILED;
             (void)snprintf(j->result.reason, sizeof j->result.reason, "%s", why->text);

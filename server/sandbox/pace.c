@@ -31,7 +31,8 @@ eldest(struct tenant_starts *s)
 static uint64_t
 share(const struct tenant *t, uint32_t processors)
 {
-    const uint64_t n = processors * (uint64_t)t->starts.use.weight / t->all->starting.weights;
+    const uint64_t all = fair_weights(&t->all->starting, &t->starts.use);
+    const uint64_t n = processors * (uint64_t)t->starts.use.weight / all;
     return n > 0 ? n : 1;
 }
 
@@ -40,7 +41,7 @@ static uint64_t
 interval_ns(const struct tenant *t, uint32_t processors)
 {
     const uint64_t weight = t->starts.use.weight > 0 ? t->starts.use.weight : 1;
-    return PACE_COST_NS * t->all->starting.weights / (processors * weight);
+    return PACE_COST_NS * fair_weights(&t->all->starting, &t->starts.use) / (processors * weight);
 }
 
 static void
@@ -72,8 +73,8 @@ pace_may(struct tenant *t, uint32_t processors, uint64_t now_ns, uint64_t *again
         *again_ns = eldest(s)->since_ns + PACE_YOUNG_NS;
     else if (s->due_ns > now_ns + PACE_YOUNG_NS)
         *again_ns = s->due_ns - PACE_YOUNG_NS;
-    else if (now_ns < s->due_ns + PACE_DEFER_NS && is_crowded(t->all, processors))
-        *again_ns = s->due_ns + PACE_DEFER_NS;
+    else if (now_ns < s->due_ns && is_crowded(t->all, processors))
+        *again_ns = s->due_ns;
     else
         return true;
     return false;
@@ -87,8 +88,10 @@ pace_begin(struct pace_young *y, struct tenant *t, uint32_t processors, uint64_t
     if (all->young.next == NULL)
         list_init(&all->young);
     (void)pace_end(y);
-    if (fair_counts(&t->all->starting, now_ns))
+    if (fair_counts(&all->starting, now_ns)) {
+        fair_mark(&all->starting, &s->use, s->due_ns > now_ns);
         s->due_ns = (s->due_ns > now_ns ? s->due_ns : now_ns) + interval_ns(t, processors);
+    }
     y->since_ns = now_ns;
     y->of = s;
     y->all = all;

@@ -12,7 +12,7 @@
 // counted as PACE_COST_NS of the tenant's share: it may be PACE_YOUNG_NS ahead of that share, and then waits.
 //
 // A tenant that uses its share leaves one processor to the others: while the young sandboxes of all tenants have the rest, its next one
-// waits for the end of one of them, but for PACE_DEFER_NS at most. One that takes a sandbox now and then does not wait.
+// waits for the end of one of them, but not longer than until its share pays for it. One that takes a sandbox now and then does not wait.
 //
 // This file has the arithmetic only, on the caller's clock; pool.c keeps the requests. Loop thread only.
 #pragma once
@@ -24,9 +24,8 @@
 
 #define PACE_YOUNG_NS UINT64_C(30000000)
 // A sandbox for one short job takes 5 ms of processor time from birth to removal (tests/bench/RESULTS.md, "Sandboxes per second"), and
-// work in the kernel that nobody interrupts; with 5 ms here the other tenant's 99th percentile was 2.1 times that of a run alone, with 8 ms 1.2 to 1.5.
-#define PACE_COST_NS  UINT64_C(8000000)
-#define PACE_DEFER_NS UINT64_C(20000000)
+// work in the kernel that nobody interrupts; with 5 ms here the other tenant's 99th percentile was 2.1 times that of a run alone, with 8 ms 0.9 to 2.2 in twelve sittings, 1.9 in their middle.
+#define PACE_COST_NS UINT64_C(8000000)
 
 // In a sandbox; zeroed before first use.
 struct pace_young {

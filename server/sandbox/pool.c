@@ -508,6 +508,30 @@ needs_spawner(const struct template_pool *tpool, const struct sandbox_spec *spec
     return way_out || memcmp(&have, &want, sizeof have) != 0;
 }
 
+// A disk is made with its sandbox, as large as the template says. What had its files before its template was changed gets the
+// new size.
+static int
+fit_disk(struct sandbox_spec *spec, struct err *e)
+{
+    static const enum limit fixed[] = {LIMIT_DISK_BYTES, LIMIT_INODES};
+    const struct limits *has = &spec->template->limits;
+    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0] && spec->template->on_disk; i++) {
+        if (spec->has_files)
+            spec->limits.v[fixed[i]] = has->v[fixed[i]];
+        if (spec->limits.v[fixed[i]] == has->v[fixed[i]])
+            continue;
+        int r = err_set(e, ERR_FAILED_PRECONDITION,
+                        "sandboxes of template %s have their files on disk, whose size is that of "
+                        "the template: %llu bytes and %llu inodes",
+                        spec->template->name, (unsigned long long)has->v[LIMIT_DISK_BYTES],
+                        (unsigned long long)has->v[LIMIT_INODES]);
+        err_detail(e, "DISK_FIXED", "limits.disk_bytes",
+                   "leave disk and inodes out, or take another template");
+        return r;
+    }
+    return 0;
+}
+
 int
 pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
              void (*done)(void *cookie, struct sandbox *s, const struct err *e), void *cookie,
@@ -521,6 +545,8 @@ pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
     if (!spec->template->has_root)
         return err_set(e, ERR_NOT_FOUND, "the template %s was removed or disabled",
                        spec->template->name);
+    if (fit_disk(spec, e) < 0)
+        return err_errno(e);
     if (p->stopped || (must_wait && !pool_make_room(p, tenant)))
         return pool_say_full(p, e);
     if (!spawn_answers(p->srv->spawn) && (must_wait || needs_spawner(tpool, spec)))

@@ -12,6 +12,7 @@ struct sandboxes {
     const struct sandbox_networks *networks;
     const struct sandbox_mounters *mounters; // NULL: none registered
     const struct sandbox_jobs *jobs;         // NULL: none registered
+    struct lists lists;
     struct idtable table;
     struct list owned; // sandboxes with an owner, oldest first
     uint64_t taken;    // number of sandboxes that were ever taken
@@ -31,6 +32,12 @@ void sandbox_notify(struct sandbox *s, enum sandbox_wait what, const struct err 
 // Frees a DELETING sandbox if nothing of it is left, here and at the spawner. Call it at the end of each function that
 // decreases `pending`. s may be freed when this returns.
 void sandbox_settle(struct sandbox *s);
+
+// lists_watch.c (see lists.h): it has folders that come from several layers from now on. It gets layers of `from` (NULL: of the state
+// directory). Nothing of it is left.
+void lists_watch(struct sandbox *s);
+void lists_inherit(struct sandbox *s, const struct sandbox *from);
+void lists_forget(struct sandbox *s);
 
 // copy.c: it is being deleted. And: a copy for which nobody waits ends soon.
 void sandbox_copy_stop(struct sandbox *s);

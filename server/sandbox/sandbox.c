@@ -109,6 +109,7 @@ sandbox_settle(struct sandbox *s)
         s->id.id);
     notify(s, WAIT_DELETE, s->destroy_failed ? &e : NULL);
     count(s, -1);
+    lists_forget(s);
     sandbox_table_remove(s);
     sandbox_spec_clear(&s->spec);
     simulation_unref(s->simulation);
@@ -496,6 +497,8 @@ sandbox_take(struct sandbox *s, struct tenant *t, struct sandbox_spec *spec)
         become(s, spec->was);
     else
         begin_life(s);
+    if (s->spec.template->user_root)
+        lists_watch(s); // its jobs can change folders of the root
     OBSERVERS_NOTIFY(&s->all->observers, taken, s);
 }
 

@@ -28,6 +28,7 @@
 #include "fork_rate.h"
 #include "server/base/idtable.h"
 #include "limits.h"
+#include "lists.h"
 #include "pace.h"
 #include "share.h"
 #include "server/base/list.h"
@@ -157,7 +158,7 @@ struct sandbox_jobs {
 };
 
 // All layers above may read it. Only sandbox.c, change.c and table.c write it, except for `net` (above), `forks`
-// (fork_rate.c), `snapshots` (snapshot/), `zygote` (code/), `nap` (sleep/), `pool_node`, `warmth` and `fresh` (pool*.c), and the lists and
+// (fork_rate.c), `lists` (lists_watch.c), `snapshots` (snapshot/), `zygote` (code/), `nap` (sleep/), `pool_node`, `warmth` and `fresh` (pool*.c), and the lists and
 // counts of jobs (job.c) and agents
 // (agent.c). Other layers request changes, which may be refused.
 struct sandbox {
@@ -209,6 +210,7 @@ struct sandbox {
     struct share share;
     struct pace_young young;
     struct fork_rate forks;
+    struct lists_of lists;
 
     uint32_t pending;    // requests to the spawner and to the relay
     bool limits_pending; // at the spawner

@@ -72,6 +72,7 @@ static const struct deadline {
     [SPAWN_UNSEAL] = {30, false, true, "unseal"},
     [SPAWN_FETCHER] = {30, true, true, "fetcher"},
     [SPAWN_RESET] = {30, false, true, "reset"},
+    [SPAWN_LISTS] = {30, true, true, "lists"},
 };
 _Static_assert(sizeof deadlines / sizeof deadlines[0] <= METRIC_VALUES_OPERATION,
                "a value for each operation");

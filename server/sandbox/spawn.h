@@ -87,6 +87,10 @@ int spawn_still(struct spawn *s, uint32_t slot, uint32_t generation, bool still,
 int spawn_hold(struct spawn *s, uint32_t slot, uint32_t generation, bool held, spawn_done *done,
                void *cookie, struct err *e);
 
+// Kernel memory of the host, or the sandbox's part in it (sandbox/lists.h).
+int spawn_lists(struct spawn *s, uint32_t slot, uint32_t generation, enum spawn_lists what,
+                spawn_done *done, void *cookie, struct err *e);
+
 // Kills all processes of job-N. Does nothing if it does not exist.
 int spawn_kill_job(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t job,
                    spawn_done *done, void *cookie, struct err *e);

@@ -96,6 +96,15 @@ spawn_hold(struct spawn *s, uint32_t slot, uint32_t generation, bool held, spawn
 }
 
 int
+spawn_lists(struct spawn *s, uint32_t slot, uint32_t generation, enum spawn_lists what,
+            spawn_done *done, void *cookie, struct err *e)
+{
+    const struct spawn_request q = {
+        .op = SPAWN_LISTS, .slot = slot, .generation = generation, .arg = what};
+    return spawn_ask(s, &q, done, cookie, e);
+}
+
+int
 spawn_kill_job(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t job, spawn_done *done,
                void *cookie, struct err *e)
 {

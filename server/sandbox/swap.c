@@ -64,6 +64,7 @@ succeed(struct sandbox *s, const struct spawn_reply *reply, int disk_fd)
         w->layer = reply->layer;
         w->fresh = fresh;
     }
+    lists_watch(s);
     finish(s, NULL);
 }
 
@@ -235,6 +236,7 @@ sandbox_inherit(struct sandbox *s, const struct sandbox *from, uint32_t layer,
                                            .layer = layer,
                                            .from_slot = from->slot,
                                            .from_generation = from->generation};
+    lists_inherit(s, from);
     return begin(s, &plan, w, e);
 }
 
@@ -251,6 +253,7 @@ sandbox_adopt(struct sandbox *s, struct sandbox_adoption *a, struct sandbox_swap
 {
     const struct sandbox_swap_plan plan = {.op = SPAWN_ADOPT, .adopt = a};
     a->done = 0;
+    lists_inherit(s, NULL);
     return begin(s, &plan, w, e);
 }
 

@@ -54,6 +54,7 @@ struct template
     char workdir[1024];
     bool user_root;           // jobs are root inside, with a few capabilities (spawner/ops.h)
     bool root_writable;       // /usr and paths as well; only with user_root
+    bool on_disk;             // the files of its sandboxes are on disk instead of in memory
     struct template_env *env; // owned by config
     uint32_t env_n;
     struct limits limits;        // limits of a request that sets none

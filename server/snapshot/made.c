@@ -87,41 +87,18 @@ made_list(struct made_all *all)
     return &all->list;
 }
 
-// ---- archives on their way
+// ---- for archives.c
 
-int
-archive_begin(struct made_all *all, const char *tenant, struct archive *c, struct err *e)
+struct list *
+made_archives(struct made_all *all)
 {
-    uint32_t n = 0, own = 0;
-    uint8_t unused[ID_BYTES];
-    list_each(it, &all->archives)
-    {
-        n++;
-        own += strcmp(list_entry(it, struct archive, node)->tenant, tenant) == 0;
-    }
-    if (own >= ARCHIVES_OF_TENANT || n >= ARCHIVES_MAX) {
-        int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%u archives of templates are on their way%s",
-                        own >= ARCHIVES_OF_TENANT ? own : n,
-                        own >= ARCHIVES_OF_TENANT ? ", the maximum for one caller" : "");
-        err_detail(e, "TRANSFERS", tenant, "try again when one of them is complete");
-        return r;
-    }
-    (void)snprintf(c->tenant, sizeof c->tenant, "%s", tenant);
-    id_make(sandboxes_settings(all->srv->sandboxes)->node, unused, c->id);
-    list_append(&all->archives, &c->node);
-    return 0;
+    return &all->archives;
 }
 
-struct archive *
-archive_find(struct made_all *all, const char *tenant, const char *id)
+const char *
+made_node(const struct made_all *all)
 {
-    list_each(it, &all->archives)
-    {
-        struct archive *c = list_entry(it, struct archive, node);
-        if (c->loads && strcmp(c->id, id) == 0 && strcmp(c->tenant, tenant) == 0)
-            return c;
-    }
-    return NULL;
+    return sandboxes_settings(all->srv->sandboxes)->node;
 }
 
 int

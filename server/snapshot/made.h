@@ -88,17 +88,9 @@ int made_may_add(const struct made_all *all, const char *tenant, const char *nam
 int made_export(const struct made *m, struct spool *to, store_done *done, void *cookie,
                 struct store_exporting **out, struct err *e);
 
-// An archive on its way: bounded, because each takes room on the disk. list_remove() the node at its end.
-enum { ARCHIVES_OF_TENANT = 1, ARCHIVES_MAX = 8 };
-struct archive {
-    struct list node;
-    bool loads; // set by who begins it: archive_find() finds it
-    char tenant[32];
-    char id[ID_TEXT_MAX + 1];
-};
-// RESOURCE_EXHAUSTED (TRANSFERS).
-int archive_begin(struct made_all *all, const char *tenant, struct archive *c, struct err *e);
-struct archive *archive_find(struct made_all *all, const char *tenant, const char *id);
+// The archives on their way (archives.h), and the number of this broker in ids.
+struct list *made_archives(struct made_all *all);
+const char *made_node(const struct made_all *all);
 
 // Starts to delete one, which is not found from now on. done's m is NULL; made_unwait() only forgets who waits.
 int made_delete(struct made *m, made_done *done, void *cookie, struct made_op **out, struct err *e);

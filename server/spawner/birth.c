@@ -2,7 +2,7 @@
 // CREATE: from a request to a running guest. Nothing here waits; a birth is a slot in state BORN whose channel and
 // process are watched.
 //
-//   request -> QUEUED -> sockets; its tier makes namespaces, cgroups, the process (tier_process.c) -> BORN
+//   request -> QUEUED -> a scratch disk, if its root says so (scratch.c) -> sockets; its tier makes namespaces, cgroups, the process (tier_process.c) -> BORN
 //   channel: an error, or the end of the process   -> killed, removed; the reply is the failure
 //            the disk's descriptor                  -> the child's own descriptors are closed
 //            end of file after that: exec was done  -> the reply has the descriptors -> LIVE
@@ -49,6 +49,7 @@ close_childs(struct slot *slot)
     io_close(&slot->channel_theirs_fd);
     io_close(&slot->socket_theirs_fd);
     io_close(&slot->userns_low_fd);
+    io_close(&slot->scratch_fd);
     io_close(&slot->net_fd);
     io_close(&slot->cgroup.guest_fd);
     io_close(&slot->cgroup.tree_fd);
@@ -84,13 +85,18 @@ birth_failed(struct spawner *s, struct slot *slot, const struct err *e)
 }
 
 static void
-birth_start(struct spawner *s, struct slot *slot)
+set_deadline(struct slot *slot)
 {
-    struct err e;
-    slot_move(s, slot, SLOT_BORN);
-    s->births++;
     slot->deadline_ns = io_now_ns() + BIRTH_MS * UINT64_C(1000000);
     slot->poll_ns = slot->deadline_ns;
+}
+
+static void
+make(struct spawner *s, struct slot *slot)
+{
+    struct err e;
+    s->births++;
+    set_deadline(slot);
     int r = make_sockets(s, slot, &e);
     if (r == 0)
         r = tier_of(s, slot)->make(s, slot, &e);
@@ -98,6 +104,34 @@ birth_start(struct spawner *s, struct slot *slot)
         r = err_sys(&e, errno, "watch the first process");
     if (r < 0)
         birth_failed(s, slot, &e);
+}
+
+// The disk comes first. Until it is there, the birth takes nobody's turn.
+static void
+birth_start(struct spawner *s, struct slot *slot)
+{
+    struct err e;
+    slot_move(s, slot, SLOT_BORN);
+    if (!tree_root_is_on_disk(s->tree, slot->root)) {
+        make(s, slot);
+        return;
+    }
+    const struct scratch_size size = {tree_scratch_bytes(s->tree, slot->limits.disk_bytes),
+                                      tree_scratch_inodes(slot->limits.inodes)};
+    set_deadline(slot);
+    if (scratch_wish(s, slot, &size, NULL, NULL, &e) < 0)
+        birth_with_disk(s, slot, &e);
+}
+
+void
+birth_with_disk(struct spawner *s, struct slot *slot, const struct err *why)
+{
+    if (slot->scratch_fd >= 0) {
+        make(s, slot);
+    } else {
+        s->births++;
+        birth_failed(s, slot, why);
+    }
 }
 
 void
@@ -231,6 +265,13 @@ void
 birth_late(struct spawner *s, struct slot *slot)
 {
     struct err e;
+    if (slot->wish != NULL) {
+        (void)err_set(&e, ERR_DEADLINE_EXCEEDED, "its disk was not ready after %d s",
+                      BIRTH_MS / 1000);
+        scratch_forget(s, slot);
+        birth_with_disk(s, slot, &e);
+        return;
+    }
     // the spawner itself may be late, and the child's last report may be waiting
     birth_heard(s, slot);
     if (slot->state != SLOT_BORN)

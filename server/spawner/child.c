@@ -383,9 +383,9 @@ static bool
 is_in_reach(const struct child_plan *p)
 {
     const struct cgroup_sandbox *g = p->cgroup;
-    const int fds[] = {g->guest_fd, g->tree_fd,       g->ns_fd,  p->sandbox.userns_fd,
-                       p->net_fd,   p->socket_fd,     p->exe_fd, p->channel_fd,
-                       p->null_fd,  p->job_filter_fd, p->proc_fd};
+    const int fds[] = {g->guest_fd, g->tree_fd,       g->ns_fd,   p->sandbox.userns_fd,
+                       p->net_fd,   p->socket_fd,     p->exe_fd,  p->channel_fd,
+                       p->null_fd,  p->job_filter_fd, p->proc_fd, p->sandbox.scratch_fd};
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
         if (fds[i] >= FD_KEEP_MIN)
             return false;

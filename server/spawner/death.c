@@ -59,7 +59,10 @@ removal_start(struct spawner *s, struct slot *slot)
     if (slot->layers != NULL) {
         io_close(&slot->layers->upper_fd);
         io_close(&slot->layers->copy_fd);
+        io_close(&slot->layers->under_fd);
     }
+    scratch_forget(s, slot);
+    io_close(&slot->scratch_fd);
     look_first(slot, REMOVE_MS);
     slot_move(s, slot, SLOT_REMOVING);
     if (slot->pid_fd >= 0) // its end is reported as an event

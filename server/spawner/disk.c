@@ -338,7 +338,8 @@ check_place(const struct disk_target *to, const struct disk_mount *m,
     if (!tree_root_has_place(to->tree, to->root, m->at))
         return err_field(e, "path",
                          "must be absolute, without '.' and '..', and neither below nor above one "
-                         "of the sandbox's own folders");
+                         "of the sandbox's own folders; /home/agent and /var/tmp, and folders "
+                         "in them, are possible");
     for (uint32_t i = 0; i < mounts->n; i++)
         if (tree_paths_meet(mounts->mount[i].at, m->at))
             return err_field(e, "path", "another one is mounted at %s", mounts->mount[i].at);

@@ -19,7 +19,8 @@
 #include "proto/program.h"
 #include "server/disk/order.h"
 
-enum { PROBE_SECONDS = 10, MKFS_ID = 2 };
+// The broker's own disks are not to wait for those of sandboxes.
+enum { PROBE_SECONDS = 10, MKFS_ID = 2, SCRATCH_RUNS_MAX = SPAWN_DISK_RUNS_MAX / 2 };
 
 // Starts the program and gives it its order. *pid: to be reaped. Returns our end of its socket, owned.
 static int
@@ -85,13 +86,19 @@ disk_process_probe(struct spawner *s, struct spawn_features *f)
     static struct disk_answer a;
     struct err e;
     if (probe(s, &a, &e) < 0)
-        feature_add(f, "disks", false, false, "volumes and layers on disk are refused: %.140s",
-                    e.text);
+        feature_add(f, "disks", false, false, "volumes are refused: %.140s", e.text);
     else if (a.backend == DISK_PROJECT)
         feature_add(f, "disks", true, false, "folders with project quotas");
     else
         feature_add(f, "disks", true, false, "images on loop devices, because: %.140s", a.err.text);
     s->disks_fine = a.ok != 0;
+    s->scratch_fine = a.ok != 0 && a.scratch != 0;
+    if (s->scratch_fine)
+        feature_add(f, "storage-on-disk", true, false, "images without a name on loop devices");
+    else
+        feature_add(f, "storage-on-disk", false, false,
+                    "templates with storage: disk have no sandboxes: %.120s",
+                    a.ok != 0 ? a.scratch_err.text : e.text);
 }
 
 // ---- runs
@@ -100,7 +107,7 @@ static int
 free_run(const struct spawner *s)
 {
     for (int i = 0; i < SPAWN_DISK_RUNS_MAX; i++)
-        if (s->disk_run[i].answer == NULL)
+        if (!s->disk_run[i].busy)
             return i;
     return -1;
 }
@@ -124,23 +131,14 @@ check(const struct spawner *s, const struct spawn_request *q, struct err *e)
     return 0;
 }
 
+// Gives it its order, and waits for its answer.
 static int
-begin(struct spawner *s, const struct spawn_request *q, struct disk_run *run, struct err *e)
+run_order(struct spawner *s, const struct disk_order *o, int space_fd, struct disk_run *run,
+          struct err *e)
 {
-    struct disk_order o = order_of(s, q->op == SPAWN_DISK_MAKE   ? DISK_MAKE
-                                      : q->op == SPAWN_DISK_OPEN ? DISK_OPEN
-                                                                 : DISK_REMOVE);
     struct err ignored;
-    int space_fd = -1;
     pid_t pid = -1;
-    o.kind = q->arg;
-    o.bytes = q->limits.disk_bytes;
-    o.inodes = q->limits.inodes;
-    o.place = run->number;
-    memcpy(o.id, q->id, sizeof o.id);
-    if (q->op == SPAWN_DISK_OPEN && (space_fd = disks_space(s->disks, s->proc_fd, e)) < 0)
-        return space_fd;
-    int fd = start(s, &o, space_fd, &pid, e);
+    int fd = start(s, o, space_fd, &pid, e);
     if (fd < 0)
         return fd;
     run->socket_fd = io_keep_fd(fd);
@@ -151,7 +149,59 @@ begin(struct spawner *s, const struct spawn_request *q, struct disk_run *run, st
         io_close(&run->socket_fd);
         return r;
     }
+    run->busy = true;
     return 0;
+}
+
+static int
+begin(struct spawner *s, const struct spawn_request *q, struct disk_run *run, struct err *e)
+{
+    struct disk_order o = order_of(s, q->op == SPAWN_DISK_MAKE   ? DISK_MAKE
+                                      : q->op == SPAWN_DISK_OPEN ? DISK_OPEN
+                                                                 : DISK_REMOVE);
+    int space_fd = -1;
+    o.kind = q->arg;
+    o.bytes = q->limits.disk_bytes;
+    o.inodes = q->limits.inodes;
+    o.place = run->number;
+    memcpy(o.id, q->id, sizeof o.id);
+    if (q->op == SPAWN_DISK_OPEN && (space_fd = disks_space(s->disks, s->proc_fd, e)) < 0)
+        return space_fd;
+    return run_order(s, &o, space_fd, run, e);
+}
+
+static unsigned
+scratch_runs(const struct spawner *s)
+{
+    unsigned n = 0;
+    for (int i = 0; i < SPAWN_DISK_RUNS_MAX; i++)
+        n += s->disk_run[i].busy && s->disk_run[i].answer == NULL;
+    return n;
+}
+
+int
+disk_process_scratch(struct spawner *s, const struct slot *slot, uint32_t wish,
+                     const struct scratch_size *size, int trim_fd, struct err *e)
+{
+    struct disk_order o = order_of(s, DISK_SCRATCH);
+    if (!s->scratch_fine) {
+        int r =
+            err_set(e, ERR_FAILED_PRECONDITION, "this host has no disks for files of sandboxes");
+        err_detail(e, "NO_DISKS", "storage-on-disk", "stockade info says why");
+        return r;
+    }
+    const int i = free_run(s);
+    if (i < 0 || scratch_runs(s) >= SCRATCH_RUNS_MAX)
+        return 1;
+    struct disk_run *run = &s->disk_run[i];
+    o.kind = SPAWN_DISK_LAYER;
+    o.trim = trim_fd >= 0;
+    o.bytes = size->bytes;
+    o.inodes = size->inodes;
+    run->answer = NULL;
+    run->opens = false;
+    run->scratch = (struct scratch_run){slot->number, wish};
+    return run_order(s, &o, trim_fd, run, e);
 }
 
 void
@@ -186,14 +236,15 @@ disk_process_heard(struct spawner *s, uint32_t number)
 {
     static struct disk_answer got;
     struct disk_run *run = &s->disk_run[number];
-    if (run->answer == NULL)
+    if (!run->busy)
         return;
+    const bool scratch = run->answer == NULL;
     int auto_close mounted = -1;
     struct fdpass m = {&got, sizeof got, &mounted, 1};
     int r = fdpass_receive(run->socket_fd, &m, MSG_DONTWAIT);
     if (r == -EAGAIN || r == -EINTR)
         return;
-    if (r <= 0 || m.n != sizeof got || (run->opens && got.ok && mounted < 0)) {
+    if (r <= 0 || m.n != sizeof got || ((run->opens || scratch) && got.ok && mounted < 0)) {
         got.ok = 0;
         (void)err_set(&got.err, ERR_INTERNAL, "stockade-disk ended without an answer");
     }
@@ -203,8 +254,14 @@ disk_process_heard(struct spawner *s, uint32_t number)
         disk_taken(s->disks, run->number, got.ok != 0);
     struct answer *a = run->answer;
     run->answer = NULL;
-    answer_reply(a)->layer = run->number;
+    run->busy = false;
     err_sanitize(&got.err);
+    if (scratch) {
+        scratch_made(s, &run->scratch, got.ok ? take_fd(&mounted) : -1, &got.err);
+        scratch_next(s);
+        return;
+    }
+    answer_reply(a)->layer = run->number;
     if (got.ok && run->opens) {
         answer_reply(a)->ok = 1;
         answer_reply(a)->fds = 1u << SPAWN_FD_DISK;
@@ -215,6 +272,7 @@ disk_process_heard(struct spawner *s, uint32_t number)
     } else {
         answer_err(s, a, &got.err);
     }
+    scratch_next(s);
 }
 
 void

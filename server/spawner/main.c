@@ -461,6 +461,7 @@ serve(struct spawner *s)
         int leaves_ms = cgroup_leaf_tidy(&s->cgroups);
         timeout_ms = sooner(timeout_ms, leaves_ms);
         timeout_ms = sooner(timeout_ms, fetcher_process_look(s));
+        timeout_ms = sooner(timeout_ms, scratch_look(s));
         // Network namespaces are made in advance while the spawner is idle; under load, children make their own, in
         // parallel.
         bool fill = s->births == 0 && s->net_n < s->config->netns_pool &&

@@ -108,7 +108,7 @@ struct spawn_config {
     uint32_t relay_gid;
     struct spawn_limits limits_max; // the maximum for every request
 };
-#define SPAWN_VERSION 6u
+#define SPAWN_VERSION 7u
 
 // A feature that was probed at the start. `detail` has the result, and the consequences if it is missing.
 struct spawn_feature {
@@ -267,6 +267,8 @@ enum spawn_op {
     // RESOURCE_EXHAUSTED with the reason FETCHERS: the one before still runs. They have the same account, so one that was taken over
     // must not see another one.
     SPAWN_FETCHER = 33,
+    // slot: live, frozen. For sandbox/lists.h; arg: enum spawn_lists. `amount`: see there
+    SPAWN_LISTS = 34,
 };
 
 // Descriptors of a STATES reply, O_PATH, of read-only mounts that no path leads to. What differs between the two states exists in
@@ -309,6 +311,9 @@ struct spawn_root {
     uint32_t user_root;
     // /usr and the further folders are writable by them; only with user_root. Otherwise they are read-only mounts there.
     uint32_t writable;
+    // The files of its sandboxes are on scratch disks (disk/order.h) instead of in memory. CREATE: FAILED_PRECONDITION with the
+    // reason NO_DISKS, RESOURCE_EXHAUSTED: the host's disk has no room. LIMIT cannot change disk_bytes and inodes
+    uint32_t on_disk;
     char hostname[64];
     char at[SPAWN_ROOT_LAYERS_MAX][SPAWN_PATH_MAX]; // where each is mounted: "", "/usr", "/opt"
     uint32_t hosts_n;
@@ -335,6 +340,17 @@ spawn_is_job_folder(const char *path)
     }
     return false;
 }
+
+// Of LISTS. SLABS takes 20 us, UNCHARGED 1 ms and more.
+enum spawn_lists {
+    // bytes of kernel memory of the host that cannot be reclaimed, charged to a cgroup or not
+    SPAWN_LISTS_SLABS,
+    // bytes of the general part of it that is charged to none
+    SPAWN_LISTS_UNCHARGED,
+    // descriptors of the sandbox that can hold a list; `hidden`: on their way through its sockets
+    SPAWN_LISTS_FOLDERS,
+    SPAWN_LISTS_N,
+};
 
 // Descriptors of a NET_OPEN reply. The last two are missing if the kernel has no IPv6.
 enum spawn_net_fd { NET_FD_TCP4 = 0, NET_FD_UDP4, NET_FD_TCP6, NET_FD_UDP6 };
@@ -383,6 +399,8 @@ struct spawn_reply {
     uint32_t uid;   // CREATE: first host id of its range
     uint32_t layer; // SEAL, RESTORE, INHERIT, ADOPT, GRAFT: see there; DISK_OPEN: the disk's number
     uint64_t duration_ns; // duration of the operation
+    uint64_t amount;      // LISTS
+    uint64_t hidden;      // the same
     struct err err;
 };
 

@@ -20,6 +20,7 @@
 #include "proto/fdpass.h"
 #include "io.h"
 #include "keeper_process.h"
+#include "lists.h"
 #include "netns.h"
 #include "programs.h"
 #include "reader_process.h"
@@ -101,9 +102,16 @@ handle_limit(struct spawner *s, struct slot *slot, const struct spawn_request *q
     struct err e;
     const struct spawn_limits *l = &q->limits;
     const struct spawn_limits *now = slot->limits_unsure ? NULL : &slot->limits;
+    const bool other_disk =
+        l->disk_bytes != slot->limits.disk_bytes || l->inodes != slot->limits.inodes;
     int r = 0;
-    if (!now || l->disk_bytes != now->disk_bytes || l->inodes != now->inodes)
+    if (tree_root_is_on_disk(s->tree, slot->root) && other_disk) {
+        r = err_set(&e, ERR_FAILED_PRECONDITION, "its files are on a disk of a fixed size");
+        err_detail(&e, "DISK_FIXED", "disk_bytes",
+                   "leave disk and inodes as the template has them");
+    } else if (!now || other_disk) {
         r = resize(s, slot, l, &e);
+    }
     if (r == 0)
         r = cgroup_limit(&s->cgroups, &slot->cgroup, slot->name, l, now, &e);
     if (r == 0)
@@ -235,6 +243,7 @@ static const struct op_row {
                       TREE_NUMBERS, false},
     [SPAWN_UNSEAL] = {"UNSEAL", copy_handle, IN(SLOT_LIVE), 0, 0, false},
     [SPAWN_FETCHER] = {"FETCHER", fetcher_process_start, 0, 1, FETCH_SECONDS_MAX, false},
+    [SPAWN_LISTS] = {"LISTS", lists_handle, IN_HANDED_OUT, 0, SPAWN_LISTS_N - 1, false},
     [SPAWN_UNROOT] = {"UNROOT", handle_unroot, 0, 0, SPAWN_ROOTS_MAX - 1, false},
 };
 enum { OPS_N = sizeof op_rows / sizeof op_rows[0] };

@@ -117,6 +117,7 @@ reset(struct spawner *s, struct slot *slot, const struct spawn_request *q, int *
       struct err *e)
 {
     uint32_t layer = 0;
+    struct scratch_size needs;
     int r = slot_check_idle(slot, e);
     if (r == 0 && slot->queues_fd < 0)
         r = prepare(s, slot, e);
@@ -125,7 +126,7 @@ reset(struct spawner *s, struct slot *slot, const struct spawn_request *q, int *
     if (r == 0)
         r = ipc_clear(slot->pid_fd, s->ipc_home_fd, slot->queues_fd, e);
     if (r == 0 && !is_untouched(slot)) {
-        r = tier_of(s, slot)->swap(s, slot, q, &layer, disk_fd, e);
+        r = tier_of(s, slot)->swap(s, slot, q, &layer, disk_fd, &needs, e);
         if (r == 0)
             r = remember(slot, e);
     }

@@ -95,6 +95,9 @@ slot_empty(struct slot *slot)
     slot->channel_theirs_fd = slot->socket_theirs_fd = slot->userns_low_fd = -1;
     slot->layers = NULL;
     slot->mounts = NULL;
+    slot->wish = NULL;
+    slot->scratch_fd = -1;
+    slot->scratch_use = (struct tree_in_use){0};
     slot->queues_fd = slot->sockets_fd = slot->net_again_fd = -1;
     slot->answer = NULL;
 }
@@ -138,6 +141,8 @@ slots_drop(struct spawner *s)
     for (uint32_t i = 0; s->slots && i < s->config->slots; i++) {
         answer_drop(s->slots[i].answer);
         s->slots[i].answer = NULL;
+        scratch_drop(s, &s->slots[i]);
+        io_close(&s->slots[i].scratch_fd);
         tree_layers_free(s->slots[i].layers);
         s->slots[i].layers = NULL;
         free(s->slots[i].mounts);
@@ -174,6 +179,7 @@ slot_move(struct spawner *s, struct slot *slot, enum slot_state to)
         disk_leave(s->disks, slot->mounts);
         free(slot->mounts);
         disk_hosts_sweep(s);
+        io_close(&slot->scratch_fd);
         io_close(&slot->queues_fd);
         io_close(&slot->sockets_fd);
         io_close(&slot->net_again_fd);

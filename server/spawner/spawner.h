@@ -9,6 +9,7 @@
 //   swap.c      SEAL, RESTORE, INHERIT, ADOPT, GRAFT, DROP    reset.c   RESET    disk.h, disk_process.h  DISK_MAKE to MOUNT
 //   relay_process.c  RELAY               reader_process.c  READ, and the reader's ROOT
 //   keeper_process.c KEEP, KEEPER        copy.c    COPY, COPIED        fetcher_process.c  FETCHER
+//   scratch.c   disks for the files of one sandbox
 #pragma once
 
 #include <stdbool.h>
@@ -44,7 +45,13 @@ enum {
     DEAD_POLL_MS = 1000,
 };
 
-struct answer; // reply.c
+struct answer;       // reply.c
+struct scratch_wish; // scratch.c
+
+struct scratch_size {
+    uint64_t bytes;
+    uint32_t inodes;
+};
 
 struct slot {
     enum slot_state state;
@@ -65,8 +72,12 @@ struct slot {
     int disk_fd;                // for tree_resize and tree_swap
     struct tree_layers *layers; // owned; NULL: it has none, all is on the disk
     struct disk_mounts *mounts; // owned; NULL: it has none
-    int queues_fd;              // folder of its POSIX message queues; -1: it was never reset
-    int sockets_fd;             // /proc/net/sockstat of its network namespace; -1: as above
+    struct scratch_wish *wish;  // owned; NULL: it waits for no scratch disk
+    int scratch_fd;             // a new scratch disk, at a number that the child can use; -1: none
+    uint64_t scratch_bytes;     // what that was made for
+    struct tree_in_use scratch_use; // of the one that it got last, when it was empty
+    int queues_fd;                  // folder of its POSIX message queues; -1: it was never reset
+    int sockets_fd;                 // /proc/net/sockstat of its network namespace; -1: as above
     int net_again_fd; // its network namespace, while another sandbox may get it; -1: none may
     // A birth.
     int channel_fd;
@@ -108,7 +119,11 @@ struct programs {
 
 // One stockade-disk that works (disk_process.c).
 struct disk_run {
-    struct answer *answer; // owned; NULL: it is free
+    bool busy;
+    struct answer *answer; // owned; NULL: it makes a scratch disk for the slot
+    struct scratch_run {
+        uint32_t slot, wish;
+    } scratch;
     int socket_fd;
     bool opens;
     uint32_t number; // the disk that it opens
@@ -135,6 +150,9 @@ struct spawner {
     struct answer *reader_answer; // a READ that waits for the end of the reader
     struct disks *disks;
     bool disks_fine;
+    bool scratch_fine;      // there can be scratch disks
+    uint32_t scratch_waits; // those that wait until a stockade-disk may start
+    uint32_t scratch_swaps; // swaps and copies that wait for a disk
     struct disk_run disk_run[SPAWN_DISK_RUNS_MAX];
     uint32_t keepers; // that run
     int fetcher_fd;   // the pidfd of the fetcher; -1: none runs
@@ -215,6 +233,8 @@ __attribute__((noreturn, format(printf, 2, 3))) void broker_broken(struct spawne
 void births_start(struct spawner *s);
 // The channel of a birth is readable.
 void birth_heard(struct spawner *s, struct slot *slot);
+// It has the scratch disk that it waited for in slot->scratch_fd, or (-1) there is a reason.
+void birth_with_disk(struct spawner *s, struct slot *slot, const struct err *why);
 // Its first process ended before the guest ran.
 void birth_ended(struct spawner *s, struct slot *slot);
 // Its deadline has passed.
@@ -229,6 +249,9 @@ void swap_adopt(struct spawner *s, struct slot *slot, const struct spawn_request
                 struct answer *a);
 void swap_drop(struct spawner *s, struct slot *slot, const struct spawn_request *q,
                struct answer *a);
+// The same for a swap, which takes the answer.
+void swap_with_disk(struct spawner *s, struct slot *slot, const struct spawn_request *q,
+                    struct answer *a, const struct err *why);
 // STATES.
 void states_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q,
                    struct answer *a);
@@ -247,6 +270,9 @@ void swap_mount(struct spawner *s, struct slot *slot, const struct spawn_request
 // COPY, COPIED.
 void copy_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q,
                  struct answer *a);
+// As of swap_with_disk().
+void copy_with_disk(struct spawner *s, struct slot *slot, const struct spawn_request *q,
+                    struct answer *a, const struct err *why);
 void copy_done(struct spawner *s, struct slot *slot, const struct spawn_request *q,
                struct answer *a);
 
@@ -255,6 +281,25 @@ void copy_done(struct spawner *s, struct slot *slot, const struct spawn_request 
 // RESET.
 void reset_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q,
                   struct answer *a);
+
+// scratch.c
+
+// For a swap with its request and its answer, which it takes on success; NULL: for a birth. FAILED_PRECONDITION: NO_DISKS.
+int scratch_wish(struct spawner *s, struct slot *slot, const struct scratch_size *size,
+                 const struct spawn_request *q, struct answer *a, struct err *e);
+
+// stockade-disk has answered: a descriptor, which it takes, or the reason.
+void scratch_made(struct spawner *s, const struct scratch_run *run, int fd, const struct err *why);
+
+// A stockade-disk has ended, so that another one may start.
+void scratch_next(struct spawner *s);
+
+// The sandbox is being removed: a swap that waits is answered.
+void scratch_forget(struct spawner *s, struct slot *slot);
+// At the end: the same without an answer.
+void scratch_drop(struct spawner *s, struct slot *slot);
+// Ends swaps that have waited too long. Returns milliseconds until the next look, -1: none waits.
+int scratch_look(struct spawner *s);
 
 // netns.c
 

@@ -16,15 +16,31 @@
 #include "spawner.h"
 #include "tier.h"
 
+static void
+refuse(struct spawner *s, const struct slot *slot, const struct spawn_request *q, struct answer *a,
+       const struct err *why)
+{
+    struct err e = *why;
+    (void)err_wrap(&e, "%s sandbox %s",
+                   q->op == SPAWN_SEAL      ? "seal the files of"
+                   : q->op == SPAWN_RESTORE ? "restore the files of"
+                                            : "give inherited files to",
+                   slot->name);
+    answer_err(s, a, &e);
+}
+
 void
 swap_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
 {
     struct err e;
+    struct scratch_size needs;
     int disk_fd = -1;
     uint32_t layer = 0;
     if (q->op == SPAWN_INHERIT && q->from_slot >= s->config->slots)
         broker_broken(s, "INHERIT: slot %u does not exist", q->from_slot);
-    int r = tier_of(s, slot)->swap(s, slot, q, &layer, &disk_fd, &e);
+    int r = tier_of(s, slot)->swap(s, slot, q, &layer, &disk_fd, &needs, &e);
+    if (r > 0 && (r = scratch_wish(s, slot, &needs, q, a, &e)) == 0)
+        return;
     if (r == 0) {
         answer_reply(a)->ok = 1;
         answer_reply(a)->layer = layer;
@@ -34,12 +50,22 @@ swap_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q,
     }
     if (r == -ENOTRECOVERABLE)
         tier_of(s, slot)->kill(slot);
-    (void)err_wrap(&e, "%s sandbox %s",
-                   q->op == SPAWN_SEAL      ? "seal the files of"
-                   : q->op == SPAWN_RESTORE ? "restore the files of"
-                                            : "give inherited files to",
-                   slot->name);
-    answer_err(s, a, &e);
+    refuse(s, slot, q, a, &e);
+}
+
+void
+swap_with_disk(struct spawner *s, struct slot *slot, const struct spawn_request *q,
+               struct answer *a, const struct err *why)
+{
+    struct err e = *why;
+    if (slot->scratch_fd >= 0 && slot->state == SLOT_LIVE) {
+        swap_handle(s, slot, q, a);
+    } else {
+        if (slot->scratch_fd >= 0)
+            (void)err_set(&e, ERR_FAILED_PRECONDITION, "it was paused meanwhile");
+        refuse(s, slot, q, a, &e);
+    }
+    io_close(&slot->scratch_fd);
 }
 
 void

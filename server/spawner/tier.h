@@ -8,6 +8,7 @@
 
 #include "spawner.h"
 
+struct scratch_size;
 struct tree_copying;
 
 struct tier {
@@ -27,17 +28,17 @@ struct tier {
 
     // SEAL, RESTORE, INHERIT: gives it a fresh upper layer (tree_swap.h), *layer is the one below. *disk_fd: *owned*, the new
     // one's file system; -1: nothing was to be done. -EBUSY: something but its first process runs; -ENOTRECOVERABLE: it
-    // must be killed; others: nothing has changed.
+    // must be killed; 1: slot->scratch_fd must be a scratch disk of the size *needs; others: nothing has changed.
     int (*swap)(struct spawner *s, struct slot *slot, const struct spawn_request *q,
-                uint32_t *layer, int *disk_fd, struct err *e);
+                uint32_t *layer, int *disk_fd, struct scratch_size *needs, struct err *e);
 
     // KEEP: a detached mount of one of its layers (tree_swap.h), *owned*; *uid is the first host id of its files.
     int (*open_layer)(struct spawner *s, struct slot *slot, uint32_t layer, uint32_t *uid,
                       struct err *e);
 
-    // COPY: a new layer, to be filled by a keeper (tree_copy.h); COPIED: it is complete.
+    // COPY: a new layer, to be filled by a keeper (tree_copy.h); 1: as of swap. COPIED: it is complete.
     int (*copy)(struct spawner *s, struct slot *slot, const struct spawn_request *q,
-                struct tree_copying *out, struct err *e);
+                struct tree_copying *out, struct scratch_size *needs, struct err *e);
     int (*copied)(struct spawner *s, struct slot *slot, const struct spawn_request *q,
                   struct err *e);
 

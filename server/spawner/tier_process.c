@@ -87,7 +87,8 @@ clone_child(struct spawner *s, struct slot *slot, struct err *e)
                     .inodes = slot->limits.inodes,
                     .memory_bytes = slot->limits.memory_bytes,
                     .cpu_millis = slot->limits.cpu_millis,
-                    .hidden_fd = cgroup.tree_fd},
+                    .hidden_fd = cgroup.tree_fd,
+                    .scratch_fd = slot->scratch_fd},
         .filter = &s->guest_filter,
         .hostname = tree_root_hostname(s->tree, slot->root),
         .user_root = is_user_root(s, slot),
@@ -201,15 +202,26 @@ slot_check_idle(const struct slot *slot, struct err *e)
 }
 
 static int
+begin_layers(struct slot *slot, struct err *e)
+{
+    if (slot->layers != NULL)
+        return 0;
+    if ((slot->layers = tree_layers_new()) == NULL)
+        return err_sys(e, ENOMEM, "begin the layers");
+    slot->layers->base = slot->scratch_use;
+    return 0;
+}
+
+static int
 process_swap(struct spawner *s, struct slot *slot, const struct spawn_request *q, uint32_t *layer,
-             int *disk_fd, struct err *e)
+             int *disk_fd, struct scratch_size *needs, struct err *e)
 {
     *disk_fd = -1;
     int r = slot_check_idle(slot, e);
+    if (r == 0)
+        r = begin_layers(slot, e);
     if (r < 0)
         return r;
-    if (slot->layers == NULL && (slot->layers = tree_layers_new()) == NULL)
-        return err_sys(e, ENOMEM, "begin the layers");
     struct tree_swap swap = {.kind = q->op == SPAWN_SEAL      ? TREE_SEAL
                                      : q->op == SPAWN_RESTORE ? TREE_RESTORE
                                      : q->op == SPAWN_RESET   ? TREE_FRESH
@@ -224,7 +236,13 @@ process_swap(struct spawner *s, struct slot *slot, const struct spawn_request *q
                              .space_fd =
                                  slot->mounts != NULL ? disks_space(s->disks, s->proc_fd, e) : -1,
                              .disk_bytes = slot->limits.disk_bytes,
-                             .inodes = slot->limits.inodes};
+                             .inodes = slot->limits.inodes,
+                             .on_disk = tree_root_is_on_disk(s->tree, slot->root),
+                             .scratch_fd = slot->scratch_fd,
+                             .scratch_has = slot->scratch_bytes,
+                             .scratch_use = slot->scratch_use,
+                             .scratch_bytes = &needs->bytes,
+                             .scratch_inodes = &needs->inodes};
     if (q->op == SPAWN_INHERIT) {
         const struct slot *from = find_source(s, q, e);
         if (from == NULL)
@@ -264,7 +282,9 @@ copy_of(const struct slot *slot, const struct spawn_request *q)
                               .bytes = q->limits.disk_bytes,
                               .inodes = q->limits.inodes,
                               .disk_bytes = slot->limits.disk_bytes,
-                              .disk_inodes = slot->limits.inodes};
+                              .disk_inodes = slot->limits.inodes,
+                              .scratch_fd = slot->scratch_fd,
+                              .scratch_use = slot->scratch_use};
 }
 
 static int
@@ -300,16 +320,19 @@ kept_path(const struct spawner *s, const struct spawn_request *q, const char *mo
 
 static int
 process_copy(struct spawner *s, struct slot *slot, const struct spawn_request *q,
-             struct tree_copying *out, struct err *e)
+             struct tree_copying *out, struct scratch_size *needs, struct err *e)
 {
     char path[KEPT_PATH];
     int helper_fd = -1;
     int r = check_copy(slot, q, e);
-    if (r == 0 && slot->layers == NULL && (slot->layers = tree_layers_new()) == NULL)
-        r = err_sys(e, ENOMEM, "begin the layers");
+    if (r == 0)
+        r = begin_layers(slot, e);
     if (r < 0)
         return r;
     struct tree_copy plan = copy_of(slot, q);
+    plan.on_disk = tree_root_is_on_disk(s->tree, slot->root);
+    plan.scratch_bytes = &needs->bytes;
+    plan.scratch_inodes = &needs->inodes;
     if (q->op == SPAWN_UNSEAL) {
         kept_path(s, q, "/" KEEP_SEALED, path);
         plan.sealed = path;
@@ -393,8 +416,9 @@ process_adopt(struct spawner *s, struct slot *slot, const struct spawn_request *
 {
     if (slot->pid_fd < 0)
         return err_set(e, ERR_FAILED_PRECONDITION, "its guest has ended");
-    if (slot->layers == NULL && (slot->layers = tree_layers_new()) == NULL)
-        return err_sys(e, ENOMEM, "begin the layers");
+    int r = begin_layers(slot, e);
+    if (r < 0)
+        return r;
     return q->op == SPAWN_GRAFT ? graft(s, slot, q, layer, e) : adopt_kept(s, slot, q, layer, e);
 }
 

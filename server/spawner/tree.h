@@ -8,7 +8,7 @@
 //
 // The first process of a sandbox, still root in the first user namespace but in its own mount, pid, network and other
 // namespaces, calls tree_enter(). It makes one tmpfs for all that the sandbox writes (its size and inodes are the
-// disk limits); an overlay of the root's skeleton as /; an overlay of the host's /usr as /usr, with id-mapped lower
+// disk limits), or takes a scratch disk for it; an overlay of the root's skeleton as /; an overlay of the host's /usr as /usr, with id-mapped lower
 // layers if the file system supports that; /dev, /dev/pts, /dev/shm, and /proc with masks. Then it detaches
 // everything that these were made from, and the new root becomes /.
 #pragma once
@@ -58,6 +58,9 @@ bool tree_paths_meet(const char *a, const char *b);
 // Whether its jobs are root inside.
 bool tree_root_is_user_root(const struct tree *t, uint32_t number);
 
+// Whether the files of its sandboxes are on scratch disks.
+bool tree_root_is_on_disk(const struct tree *t, uint32_t number);
+
 // The host name of its sandboxes. Borrowed.
 const char *tree_root_hostname(const struct tree *t, uint32_t number);
 
@@ -71,6 +74,8 @@ struct tree_sandbox {
     uint32_t cpu_millis;
     // a detached mount that must end with the sandbox's mounts, -1: none; no path leads to it
     int hidden_fd;
+    // a detached mount of an empty file system for all that the sandbox writes; -1: a tmpfs is made
+    int scratch_fd;
 };
 
 // In the child, as root in new mount, pid and other namespaces. After success "/" is the sandbox's root, nothing of
@@ -78,7 +83,12 @@ struct tree_sandbox {
 // tree_resize. No allocation, no lock, no log.
 int tree_enter(const struct tree *t, const struct tree_sandbox *s, int *disk_fd, struct err *e);
 
-// Spawner: changes the size of a sandbox's tmpfs by its descriptor (received from the child). -EBUSY: more is in use.
+// What a scratch disk must be able to hold for a sandbox with these limits.
+uint64_t tree_scratch_bytes(const struct tree *t, uint64_t disk_bytes);
+uint32_t tree_scratch_inodes(uint32_t inodes);
+
+// Spawner: changes the size of a sandbox's tmpfs by its descriptor (received from the child). -EBUSY: more is in use. Does nothing
+// to a scratch disk.
 int tree_resize(const struct tree *t, int disk_fd, uint64_t disk_bytes, uint32_t inodes,
                 struct err *e);
 

@@ -56,7 +56,10 @@ mount_target(const struct copying *c, struct err *e)
     (void)snprintf(count, sizeof count, "%u", c->plan->inodes);
     const struct mount_option options[] = {
         {"size", size}, {"nr_inodes", count}, {"mode", "0755"}, {"source", "stockade"}};
-    return mount_new("tmpfs", options, 4, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
+    if (!c->plan->on_disk)
+        return mount_new("tmpfs", options, 4, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
+    int fd = fcntl(c->plan->scratch_fd, F_DUPFD_CLOEXEC, 3);
+    return fd < 0 ? err_sys(e, errno, "copy a descriptor") : fd;
 }
 
 static int
@@ -161,13 +164,15 @@ struct in_use {
 };
 
 static int
-look_at(int fd, struct in_use *u, struct err *e)
+look_at(int fd, const struct tree_in_use *base, struct in_use *u, struct err *e)
 {
     struct statfs fs;
     if (fstatfs(fd, &fs) < 0)
         return err_sys(e, errno, "look at a layer");
-    u->bytes = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
-    u->inodes = fs.f_files - fs.f_ffree;
+    const uint64_t blocks = fs.f_blocks - fs.f_bfree;
+    const uint64_t inodes = fs.f_files - fs.f_ffree;
+    u->bytes = (blocks > base->blocks ? blocks - base->blocks : 0) * (uint64_t)fs.f_bsize;
+    u->inodes = inodes > base->inodes ? inodes - base->inodes : 0;
     return 0;
 }
 
@@ -270,7 +275,7 @@ plan(const struct tree *t, struct tree_copy *c, struct copying *made, struct err
     if (rc == 0 && (made->out->layer = tree_layers_take(l, 0)) == 0)
         rc = err_sys(e, ENOMEM, "find a number for a layer");
     if (rc == 0)
-        rc = look_at(l->upper != 0 ? l->upper_fd : c->of.disk_fd, &upper, e);
+        rc = look_at(l->upper != 0 ? l->upper_fd : c->of.disk_fd, &l->base, &upper, e);
     if (rc == 0 && l->upper == 0)
         upper.bytes -= upper.bytes < t->view_bytes ? upper.bytes : t->view_bytes;
     if (rc == 0)
@@ -294,7 +299,12 @@ tree_copy(const struct tree *t, const struct tree_copy *c, struct tree_copying *
     for (size_t i = 0; i < KEEP_SOURCES_MAX; i++)
         out->source[i] = (struct tree_copy_source){KEEP_SOURCE_LAYER, -1, -1};
     int rc = plan(t, &planned, &made, e);
-    if (rc < 0)
+    if (rc == 0 && c->on_disk && c->scratch_fd < 0) {
+        *c->scratch_bytes = planned.bytes;
+        *c->scratch_inodes = planned.inodes;
+        rc = 1;
+    }
+    if (rc != 0)
         return rc;
     if (c->sealed != NULL)
         out->source[0].kind = KEEP_SOURCE_SEALED;
@@ -308,6 +318,7 @@ tree_copy(const struct tree *t, const struct tree_copy *c, struct tree_copying *
     rc = tree_fit_upper(t, &c->of, c->disk_bytes, c->disk_inodes, e);
     if (rc == 0)
         rc = tree_helper_run(helper, &made, helper_fd, e);
+    l->copy_base = c->scratch_use;
     if (rc == 0)
         return 0;
     l->sealed[out->layer] = (struct tree_sealed){0};
@@ -346,7 +357,7 @@ tree_copied(const struct tree *t, const struct tree_copy *c, uint32_t layer, uin
     struct tree_sealed *s = &l->sealed[layer];
     if (!tree_layers_have(l, layer) || l->copy != layer)
         return err_set(e, ERR_NOT_FOUND, "layer %u is not being copied", layer);
-    int rc = look_at(l->copy_fd, &u, e);
+    int rc = look_at(l->copy_fd, &l->copy_base, &u, e);
     if (rc < 0)
         return rc;
     s->bytes = u.bytes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A new layer of a sandbox with a copy of others, or of what it has written since the last one, while its mounts stay as they are:
 //
-//   a file system in memory, as large as what is copied may be  ->  placed among the sandbox's layers, on `below`
+//   a file system in memory, or a scratch disk, as large as what is copied may be  ->  placed among the sandbox's layers, on `below`
 //   ->  stockade-keeper, in the sandbox's cgroup, fills it (keeper/keep.h: COPY)  ->  its size is what it takes
 //
 // Or stockade-keeper fills it with the files of a sealed layer of the state directory, which are nowhere else in clear.
@@ -30,6 +30,12 @@ struct tree_copy {
     uint32_t inodes;
     uint64_t disk_bytes; // the sandbox's limits
     uint32_t disk_inodes;
+    // Its files are on scratch disks: the new layer is at scratch_fd, which stays the caller's. -1: there is none yet
+    bool on_disk;
+    int scratch_fd;
+    struct tree_in_use scratch_use; // as of tree_swap.h, and those two
+    uint64_t *scratch_bytes;
+    uint32_t *scratch_inodes;
 };
 
 // What the keeper gets. Descriptors are owned by the caller.
@@ -44,7 +50,7 @@ struct tree_copying {
     } source[KEEP_SOURCES_MAX];
 };
 
-// Spawner. 0, or a negative errno: then nothing has changed. NOT_FOUND: no such layers. RESOURCE_EXHAUSTED: LAYERS; DISK_FULL: the limits
+// Spawner. 0, or a negative errno: then nothing has changed; 1: it needs a scratch disk. NOT_FOUND: no such layers. RESOURCE_EXHAUSTED: LAYERS; DISK_FULL: the limits
 // have no room for both; COPY_BYTES: it holds more than `bytes`. *helper_fd: as of tree_swap().
 int tree_copy(const struct tree *t, const struct tree_copy *c, struct tree_copying *out,
               int *helper_fd, struct err *e);

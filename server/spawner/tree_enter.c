@@ -28,10 +28,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "proto/auto.h"
@@ -123,7 +125,7 @@ disk_size(const struct tree *t, uint64_t bytes, uint32_t inodes, char size[24], 
     (void)snprintf(count, 16, "%u", inodes + TREE_VIEW_INODES);
 }
 
-// Makes the tmpfs that holds all that the sandbox writes, at /w.
+// The file system that holds all that the sandbox writes, at /w.
 static int
 make_disk(const struct tree *t, const struct tree_sandbox *s, struct err *e)
 {
@@ -132,9 +134,11 @@ make_disk(const struct tree *t, const struct tree_sandbox *s, struct err *e)
     disk_size(t, s->disk_bytes, s->inodes, size, inodes);
     const struct mount_option options[] = {
         {"size", size}, {"nr_inodes", inodes}, {"mode", "0755"}, {"source", "stockade"}};
-    int auto_close disk = mount_new("tmpfs", options, 4, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
+    int auto_close disk = s->scratch_fd >= 0 ? fcntl(s->scratch_fd, F_DUPFD_CLOEXEC, 3)
+                                             : mount_new("tmpfs", options, 4,
+                                                         MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
     if (disk < 0)
-        return disk;
+        return s->scratch_fd >= 0 ? err_sys(e, errno, "copy a descriptor") : disk;
     int rc = mount_attach(disk, AT_FDCWD, "/w", e);
     if (rc == 0)
         rc = make_folders(disk, folders, sizeof folders / sizeof folders[0], s->uid, e);
@@ -372,11 +376,31 @@ tree_enter(const struct tree *t, const struct tree_sandbox *s, int *disk_fd, str
     return 0;
 }
 
+enum { SCRATCH_BYTES = 256 * 1024, SCRATCH_INODES = 64 };
+
+// Where each folder takes a block, also those of the sandbox itself.
+uint64_t
+tree_scratch_bytes(const struct tree *t, uint64_t disk_bytes)
+{
+    return disk_bytes + t->view_bytes + SCRATCH_BYTES;
+}
+
+uint32_t
+tree_scratch_inodes(uint32_t inodes)
+{
+    return inodes + TREE_VIEW_INODES + SCRATCH_INODES;
+}
+
 int
 tree_resize(const struct tree *t, int disk_fd, uint64_t disk_bytes, uint32_t inodes, struct err *e)
 {
     char size[24];
     char count[16];
+    struct statfs st;
+    if (fstatfs(disk_fd, &st) < 0)
+        return err_sys(e, errno, "look at the disk's file system");
+    if (st.f_type != TMPFS_MAGIC) // a scratch disk, which keeps its size
+        return 0;
     disk_size(t, disk_bytes, inodes, size, count);
     int auto_close fs = fspick(disk_fd, "", FSPICK_CLOEXEC | FSPICK_EMPTY_PATH);
     if (fs < 0)

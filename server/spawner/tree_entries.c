@@ -4,12 +4,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "tree_mount.h"
 #include "tree_swap_private.h"
 
 enum { ENTRIES_BYTES = 4096, ENTRIES_MAX = 1024 };
@@ -118,4 +120,29 @@ tree_upper_is_empty(const struct tree_layers *l, uint32_t parts)
         empty = is_empty(l->upper_fd, name + sizeof "00/" - 1);
     }
     return empty;
+}
+
+int
+tree_make_place(const char *name, struct err *e)
+{
+    return mkdirat(AT_FDCWD, name, 0555) < 0 && errno != EEXIST
+               ? err_sys(e, errno, "create %s", name)
+               : 0;
+}
+
+int
+tree_place(int fd, const char *name, struct err *e)
+{
+    int rc = tree_make_place(name, e);
+    return rc < 0 ? rc : mount_attach(fd, AT_FDCWD, name, e);
+}
+
+int
+tree_move_mount(int from, int to, const char *path, struct err *e)
+{
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC,
+                           .resolve =
+                               RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_BENEATH};
+    int auto_close fd = (int)syscall(SYS_openat2, from, path, &how, sizeof how);
+    return fd < 0 ? err_sys(e, errno, "open the mount %s", path) : mount_attach(fd, to, path, e);
 }

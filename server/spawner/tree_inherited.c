@@ -103,14 +103,6 @@ tree_inherited_clone(struct tree_inherited *i, const struct tree_place *from, st
     return 0;
 }
 
-static int
-place(int fd, const char *name, struct err *e)
-{
-    if (mkdirat(AT_FDCWD, name, 0555) < 0)
-        return err_sys(e, errno, "create %s", name);
-    return mount_attach(fd, AT_FDCWD, name, e);
-}
-
 int
 tree_inherited_place(const struct tree_inherited *i, struct err *e)
 {
@@ -121,9 +113,9 @@ tree_inherited_place(const struct tree_inherited *i, struct err *e)
         tree_layers_place(k + 1, name);
         (void)snprintf(raw, sizeof raw, "r%.2s", name);
         if (l->mapped_fd >= 0)
-            rc = place(l->raw_fd, raw, e);
+            rc = tree_place(l->raw_fd, raw, e);
         if (rc == 0)
-            rc = place(l->mapped_fd >= 0 ? l->mapped_fd : l->raw_fd, name, e);
+            rc = tree_place(l->mapped_fd >= 0 ? l->mapped_fd : l->raw_fd, name, e);
     }
     return rc;
 }

@@ -43,6 +43,7 @@ struct tree_root {
     uint32_t tier;
     bool user_root; // ops.h: struct spawn_root
     bool writable;
+    bool on_disk;
     char hostname[64];
     uint32_t layers_n;
     uint8_t layer[SPAWN_ROOT_LAYERS_MAX]; // indexes into struct tree; 0: the skeleton, 1: /usr

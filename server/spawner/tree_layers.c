@@ -25,7 +25,7 @@ tree_layers_new(void)
         free(l);
         return NULL;
     }
-    l->upper_fd = l->copy_fd = -1;
+    l->upper_fd = l->copy_fd = l->under_fd = -1;
     l->sealed = sealed;
     l->numbers = NUMBERS_FIRST;
     return l;
@@ -38,6 +38,7 @@ tree_layers_free(struct tree_layers *l)
         return;
     io_close(&l->upper_fd);
     io_close(&l->copy_fd);
+    io_close(&l->under_fd);
     free(l->sealed);
     free(l);
 }

@@ -58,7 +58,10 @@ struct tree_layers {
     uint32_t copy;  // the layer that is being copied (tree_copy.c); 0: none
     int copy_fd;    // owned: its root, O_PATH; -1: none
     bool placed;    // the root's own lower layers are where overlay finds them
-    bool recycled;  // the upper layer is FRESH: /dev/shm is no part of it, so it cannot be sealed
+    // Of a sandbox on scratch disks.
+    struct tree_in_use base, copy_base; // what the upper one and the copy take when they are empty
+    int under_fd;  // owned: the root of the layer that was sealed last, O_PATH; -1: none
+    bool recycled; // the upper layer is FRESH: /dev/shm is no part of it, so it cannot be sealed
 };
 
 // NULL: out of memory. Accepts NULL.

@@ -58,6 +58,8 @@ check_form(const struct spawn_root *r, unsigned fds_n, struct err *e)
         return err_field(e, "tier", "%u: there are %d", r->tier, SPAWN_TIERS_N);
     if (r->user_root > 1 || r->writable > r->user_root)
         return err_field(e, "writable", "only where jobs are root inside");
+    if (r->on_disk > 1)
+        return err_field(e, "on_disk", "is 0 or 1");
     if (r->hosts_n > SPAWN_HOSTS_OF_ROOT)
         return err_field(e, "hosts", "%u: at most %d", r->hosts_n, SPAWN_HOSTS_OF_ROOT);
     if (fds_n != r->layers_n + 1 + r->hosts_n)
@@ -185,6 +187,7 @@ fill(struct tree *t, struct tree_root *r, const struct spawn_root *from, const i
     r->tier = from->tier;
     r->user_root = from->user_root != 0;
     r->writable = from->writable != 0;
+    r->on_disk = from->on_disk != 0;
     r->there = true;
     return 0;
 }
@@ -283,8 +286,12 @@ tree_paths_meet(const char *a, const char *b)
 bool
 tree_root_has_place(const struct tree *t, uint32_t number, const char *at)
 {
+    // A volume may take the place of one of these, or lie in it, but not hide it: jobs begin in the first.
+    static const char *const expected[] = {"/home/agent", "/var/tmp"};
     const struct tree_root *r = &t->roots[number];
     bool has = path_is_plain(at, SPAWN_AT_MAX);
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0] && has; i++)
+        has = strlen(at) >= strlen(expected[i]) || !tree_paths_meet(expected[i], at);
     for (uint32_t i = 1; i < r->layers_n && has; i++)
         has = !tree_paths_meet(r->at[i], at);
     return has;
@@ -300,6 +307,12 @@ bool
 tree_root_is_user_root(const struct tree *t, uint32_t number)
 {
     return t->roots[number].user_root;
+}
+
+bool
+tree_root_is_on_disk(const struct tree *t, uint32_t number)
+{
+    return t->roots[number].on_disk;
 }
 
 const char *

@@ -23,14 +23,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/openat2.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "proto/auto.h"
@@ -71,40 +69,12 @@ is_first_seal(const struct work *w)
     return w->plan->kind == TREE_SEAL && w->layers->upper == 0;
 }
 
-// ---- folders on the disk
-
-static int
-make_place(const char *name, struct err *e)
-{
-    return mkdirat(AT_FDCWD, name, 0555) < 0 && errno != EEXIST
-               ? err_sys(e, errno, "create %s", name)
-               : 0;
-}
-
-static int
-place(int fd, const char *name, struct err *e)
-{
-    int rc = make_place(name, e);
-    return rc < 0 ? rc : mount_attach(fd, AT_FDCWD, name, e);
-}
-
 // ---- mounts
-
-// From one root to the other: what is mounted there, with all below it.
-static int
-move_one(int from, int to, const char *path, struct err *e)
-{
-    struct open_how how = {.flags = O_PATH | O_CLOEXEC,
-                           .resolve =
-                               RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_BENEATH};
-    int auto_close fd = (int)syscall(SYS_openat2, from, path, &how, sizeof how);
-    return fd < 0 ? err_sys(e, errno, "open the mount %s", path) : mount_attach(fd, to, path, e);
-}
 
 static int
 move_mounted(struct work *w, const char *path, struct err *e)
 {
-    int rc = move_one(w->old_fd, w->new_fd, path, e);
+    int rc = tree_move_mount(w->old_fd, w->new_fd, path, e);
     if (rc == 0)
         w->moved[w->moved_n++] = path;
     return rc;
@@ -167,12 +137,12 @@ step_place_layers(struct work *w, struct err *e)
     int rc = w->plan->kind == TREE_INHERIT ? tree_inherited_place(&w->inherited, e) : 0;
     if (rc < 0 || w->layers->placed)
         return rc;
-    rc = place(w->base_fd[0], "l0", e);
+    rc = tree_place(w->base_fd[0], "l0", e);
     if (rc == 0)
-        rc = place(w->dev_fd, "l1", e);
+        rc = tree_place(w->dev_fd, "l1", e);
     for (uint32_t part = 1; rc == 0 && part < w->parts; part++) {
         (void)snprintf(name, sizeof name, "b%u", part);
-        rc = place(w->base_fd[part], name, e);
+        rc = tree_place(w->base_fd[part], name, e);
     }
     w->layers->placed = rc == 0;
     return rc;
@@ -196,8 +166,13 @@ mount_upper(struct work *w, struct err *e)
     (void)snprintf(count, sizeof count, "%u", inodes + upper_inodes(w));
     const struct mount_option options[] = {
         {"size", size}, {"nr_inodes", count}, {"mode", "0755"}, {"source", "stockade"}};
-    w->upper_fd = mount_new("tmpfs", options, 4, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
-    return w->upper_fd < 0 ? w->upper_fd : mount_attach(w->upper_fd, AT_FDCWD, w->place, e);
+    if (w->plan->on_disk)
+        w->upper_fd = fcntl(w->plan->scratch_fd, F_DUPFD_CLOEXEC, 3);
+    else
+        w->upper_fd = mount_new("tmpfs", options, 4, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
+    if (w->upper_fd < 0)
+        return w->plan->on_disk ? err_sys(e, errno, "copy a descriptor") : w->upper_fd;
+    return mount_attach(w->upper_fd, AT_FDCWD, w->place, e);
 }
 
 // Each part looks as it does now, or as it did in the layer that it returns to.
@@ -205,7 +180,7 @@ static int
 step_upper(struct work *w, struct err *e)
 {
     char like[TREE_PART];
-    int rc = make_place(w->place, e);
+    int rc = tree_make_place(w->place, e);
     if (rc == 0) {
         w->made = true;
         rc = mount_upper(w, e);
@@ -247,7 +222,7 @@ step_seal(struct work *w, struct err *e)
     if (w->plan->kind != TREE_SEAL)
         return 0;
     tree_layers_place(w->top, place);
-    int rc = is_first_seal(w) ? make_place(place, e) : 0;
+    int rc = is_first_seal(w) ? tree_make_place(place, e) : 0;
     for (uint32_t part = 0; rc == 0 && part < w->parts; part++)
         rc = tree_part_seal(w->layers->upper, w->top, part, &w->sealed[part], e);
     return rc == 0 && is_first_seal(w) ? seal_shm(w, e) : rc;
@@ -364,7 +339,7 @@ undo(struct work *w)
     if (w->over || w->plan->kind == TREE_INHERIT)
         return -ENOTRECOVERABLE;
     while (w->moved_n > 0)
-        if (move_one(w->new_fd, w->old_fd, w->moved[--w->moved_n], &ignored) < 0)
+        if (tree_move_mount(w->new_fd, w->old_fd, w->moved[--w->moved_n], &ignored) < 0)
             return -ENOTRECOVERABLE;
     if (w->attached && (fchdir(w->new_fd) < 0 || umount2(".", MNT_DETACH) < 0))
         return -ENOTRECOVERABLE;
@@ -446,7 +421,7 @@ clone_layers(struct work *w, struct err *e)
 static int
 make_room(const struct work *w, struct err *e)
 {
-    return w->layers->upper != 0
+    return w->layers->upper != 0 || w->plan->on_disk
                ? 0
                : tree_resize(w->tree, w->plan->of.disk_fd, w->plan->disk_bytes,
                              w->plan->inodes + 4 * TREE_NUMBERS + PART_INODES * w->parts, e);
@@ -466,9 +441,12 @@ plan_seal(struct work *w, struct err *e)
         return err_sys(e, ENOMEM, "find a number for a layer");
     if (fstatfs(l->upper != 0 ? l->upper_fd : w->plan->of.disk_fd, &fs) < 0)
         return err_sys(e, errno, "look at the disk");
-    uint64_t bytes = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
+    const uint64_t blocks = fs.f_blocks - fs.f_bfree;
+    const uint64_t bytes =
+        (blocks > l->base.blocks ? blocks - l->base.blocks : 0) * (uint64_t)fs.f_bsize;
     const uint64_t views = l->upper == 0 ? w->tree->view_bytes : 0;
-    const uint64_t inodes = fs.f_files - fs.f_ffree;
+    const uint64_t all = fs.f_files - fs.f_ffree;
+    const uint64_t inodes = all > l->base.inodes ? all - l->base.inodes : 0;
     l->sealed[w->top] = (struct tree_sealed){
         .below = l->top,
         .uid = w->plan->uid,
@@ -487,6 +465,8 @@ plan_fresh(struct work *w, struct err *e)
         return err_set(e, ERR_FAILED_PRECONDITION, "it has layers that are kept");
     if (w->tree->roots[w->plan->root].user_root)
         return err_set(e, ERR_FAILED_PRECONDITION, "its jobs are root inside");
+    if (w->plan->on_disk)
+        return err_set(e, ERR_FAILED_PRECONDITION, "its files are on disk");
     w->top = 0;
     return make_room(w, e);
 }
@@ -539,6 +519,13 @@ static void
 commit(struct work *w)
 {
     struct tree_layers *l = w->layers;
+    io_close(&l->under_fd);
+    if (w->plan->on_disk && w->plan->kind == TREE_SEAL) {
+        const int first = l->upper == 0 ? fcntl(w->plan->of.disk_fd, F_DUPFD_CLOEXEC, 3) : -1;
+        l->under_fd = l->upper == 0 ? io_keep_fd(first) : l->upper_fd;
+        l->upper_fd = l->upper == 0 ? l->upper_fd : -1;
+    }
+    l->base = w->plan->scratch_use;
     l->top = w->top;
     l->upper = w->next;
     io_close(&l->upper_fd);
@@ -571,6 +558,13 @@ tree_swap(const struct tree *t, const struct tree_swap *s, uint32_t *layer, int 
         w.disk_fd[i] = -1;
     tree_inherited_init(&w.inherited);
     int rc = plan(&w, e);
+    if (rc == 0 && s->on_disk) {
+        tree_layers_room(w.layers, s->disk_bytes, s->inodes, s->scratch_bytes, s->scratch_inodes);
+        *s->scratch_inodes += upper_inodes(&w);
+        rc = s->scratch_fd < 0 || *s->scratch_bytes < s->scratch_has ? 1 : 0;
+    }
+    for (uint32_t n = 1; rc == 1 && s->kind == TREE_INHERIT && n <= w.top; n++)
+        w.layers->sealed[n] = (struct tree_sealed){0};
     if (rc == 0)
         rc = tree_helper_run(helper, &w, helper_fd, e);
     if (rc == 0)

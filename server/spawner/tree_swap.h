@@ -40,9 +40,17 @@ struct tree_swap {
     int space_fd;                     // disk.h
     uint64_t disk_bytes;              // the sandbox's limits
     uint32_t inodes;
+    // Its files are on scratch disks: the new upper layer is at scratch_fd, which stays the caller's, and takes scratch_use when
+    // it is empty. -1: there is none yet
+    bool on_disk;
+    int scratch_fd;
+    uint64_t scratch_has; // bytes
+    struct tree_in_use scratch_use;
+    uint64_t *scratch_bytes; // what it has to hold, after 1
+    uint32_t *scratch_inodes;
 };
 
-// Spawner. 0, or a negative errno. *layer: the layer that now lies right below the upper one; SEAL of an upper layer in which
+// Spawner. 0, or a negative errno; 1: it needs a scratch disk, or a smaller one, and nothing has changed. *layer: the layer that now lies right below the upper one; SEAL of an upper layer in which
 // nothing was written since is the earlier one, and nothing has changed (*helper_fd is -1). INHERIT: the layers have the numbers 1 to *layer.
 // *helper_fd: owned, pidfd of the process that did it, to be reaped when it ends, which may be later; -1: none began.
 // FRESH: *layer is 0, and the sandbox has no layers before and after; the first one comes before its first job, because what

@@ -10,6 +10,13 @@
 // Moves all entries of one folder into another of the same file system. In the helper.
 int tree_move_entries(const char *from_name, const char *to_name, struct err *e);
 
+// In the helper, below the disk: makes a folder unless it is there, and attaches a mount to it.
+int tree_make_place(const char *name, struct err *e);
+int tree_place(int fd, const char *name, struct err *e);
+
+// In the helper: moves what is mounted at a path, with all below it, from one root to the same path of another one.
+int tree_move_mount(int from, int to, const char *path, struct err *e);
+
 // Spawner. Whether nothing was written since the upper layer was made.
 bool tree_upper_is_empty(const struct tree_layers *l, uint32_t parts);
 

@@ -4,7 +4,7 @@
 //   rules ROUNDS
 //
 // Rows: 200 rules about whole texts, of which the index leaves none or one; 200 about beginnings of paths; 200 with two patterns
-// each; and 200 that all match and count. All are about the kind of the event. No broker.
+// each; and 200 that all match and count, of one field, of two, and by the value of a field. All are about the kind of the event. No broker.
 #include "bench.h"
 
 #include <sodium.h>
@@ -32,7 +32,7 @@ number(const char *part, int i, char *out, size_t n)
 }
 
 static struct detect *
-make(const char *part)
+make(const char *part, const char *more)
 {
     static char text[ROOM];
     static const uint8_t seed[16] = {1};
@@ -45,8 +45,8 @@ make(const char *part)
         number(part, i, own, sizeof own);
         n += (size_t)snprintf(text + n, ROOM - n,
                               "- {id: r%d, severity: info, message: m, match: {kinds: [exec], all: "
-                              "[{%s}]}, aggregate: {threshold: 1000000000}}\n",
-                              i, own);
+                              "[{%s}]}, aggregate: {threshold: 1000000000%s}}\n",
+                              i, own, more);
     }
     file.n = n;
     if (detect_read(&file, 1, &detect_bounds_host, seed, &d, &e) < 0)
@@ -62,10 +62,10 @@ on_found(void *cookie, const struct detect_finding *f)
 }
 
 static void
-compare(const char *part, const char *path, const char *row, size_t rounds)
+compare_more(const char *part, const char *more, const char *path, const char *row, size_t rounds)
 {
     struct samples s = {.row = row};
-    struct detect *d = make(part);
+    struct detect *d = make(part, more);
     struct detect_event ev;
     Stockade__V1__Event m = STOCKADE__V1__EVENT__INIT;
     Stockade__V1__Execution x = STOCKADE__V1__EXECUTION__INIT;
@@ -92,6 +92,12 @@ compare(const char *part, const char *path, const char *row, size_t rounds)
     detect_free(d);
 }
 
+static void
+compare(const char *part, const char *path, const char *row, size_t rounds)
+{
+    compare_more(part, "", path, row, rounds);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -109,5 +115,9 @@ main(int argc, char **argv)
             "200 rules, 2 patterns each, none matches", rounds);
     compare("executable: {prefix: [/usr/bin/p, /opt/#]}", "/usr/bin/python3",
             "200 rules, all match and count", rounds);
+    compare("executable: {prefix: [/usr/bin/p, /opt/#]}, cwd: {prefix: [/home/a, /srv/#]}",
+            "/usr/bin/python3", "200 rules of two fields, all match and count", rounds);
+    compare_more("executable: {prefix: [/usr/bin/p, /opt/#]}", ", by: executable",
+                 "/usr/bin/python3", "200 rules, all match and count by a field", rounds);
     return 0;
 }

@@ -288,8 +288,12 @@ def a_rule_asks_and_after_the_answer_the_call_runs_once(b):
 
 def a_pattern_permits_what_matches_it(b):
     id_ = pending_of(run(b, "echo", "ship-1"))
-    allowed(approvals(b, "approve", id_, "--pattern", "echo ship-?", who="approver"))
-    pending_of(run(b, "echo", "ship-1"))  # '?' is no wildcard
+    for wrong in ("echo ship-?", "echo ship", "*ship-2"):  # '?' is no wildcard
+        r = approvals(b, "approve", id_, "--pattern", wrong, who="approver")
+        refused(r, "--pattern: does not match the command line of this call: echo ship-1")
+        check(r.returncode == 2, f"a wrong value of an option: {r.returncode}")
+    check(not show(b, id_).get("votes"), "and nobody has answered")
+    pending_of(run(b, "echo", "ship-1"))
     id_ = pending_of(run(b, "echo", "ship-2"))
     allowed(approvals(b, "approve", id_, "--pattern", "echo ship-*", "--for", "1h", who="approver"))
     for n in (2, 3, 3):

@@ -55,6 +55,10 @@ def refusals_say_what_is_wrong():
         ([FOLDER, "--names", "x" * 254], "no name, address or URI"),
         ([FOLDER, "--names", ","], "1 to 16 names"),
         ([FOLDER, "--client", "server"], "not a caller's"),
+        ([FOLDER, "--client", "spiffe://example.org/.."], "cannot be the name of its files"),
+        ([FOLDER, "--client", "spiffe://example.org/"], "cannot be the name of its files"),
+        ([FOLDER, "--client", ".hidden"], "cannot be the name of its files"),
+        ([FOLDER, "--client", "ci", "--names", "localhost"], "leave out --names"),
         ([], "cert needs a FOLDER"),
     ]:
         r = cert(*words)
@@ -81,18 +85,31 @@ def a_second_one_is_of_the_same_authority():
     openssl("verify", "-x509_strict", "-purpose", "sslclient", "-CAfile", "ca.pem", "ci.pem")
     with open(f"{MADE}/ca.pem", encoding="utf-8") as f:
         check(f.read() == ca, "the authority stays")
+    made(MADE, "--client", "spiffe://example.org/ci")  # a new one for the same caller
+    r = cert(MADE, "--client", "ci")
+    check(r.returncode != 0 and "ci.pem is the certificate of another caller, spiffe://example.org/ci" in r.stderr, f"{r.stderr}")
+    openssl("verify", "-x509_strict", "-purpose", "sslclient", "-CAfile", "ca.pem", "ci.pem")
 
 
 def a_broker_and_its_callers_use_them():
     broker = subprocess.run([binary("stockaded"), "--check-config"], capture_output=True, text=True, check=False).stdout
     uid = int(broker.split("the broker is uid ")[1].split(",")[0].split()[0])
-    os.chmod(MADE, 0o755)
     key, config = f"{MADE}/server.key", f"{FOLDER}/stockaded.yaml"
     with open(config, "w", encoding="utf-8") as f:
         f.write(CONFIG)
 
     def found():
         return subprocess.run([binary("stockaded"), "--check-config", "--config", config], capture_output=True, text=True, check=False).stdout
+    os.chmod(MADE, 0o700)
+    os.chown(MADE, 0, 0)
+    text = found()  # the broker's account cannot enter the folder: what the hint says helps
+    check(f"problem  tls: tls.certificate: {MADE}/server.pem: Permission denied\n" in text, text)
+    said = text.split("the broker's own account may not enter ")[1].split("\n")[0]
+    folder, steps = said.split(": ")
+    check(folder == MADE, text)
+    for step in steps.split(", and "):
+        subprocess.run([w for w in step.split() if w != "it"] + [folder], check=True)
+    check(stat.S_IMODE(os.stat(MADE).st_mode) & 0o007 == 0, "others cannot enter it")
     os.chown(key, 0, 0)
     text = found()
     check(f"problem  tls: tls.key: {key}: Permission denied\n" in text, text)

@@ -18,6 +18,7 @@ from runner import check, run_cases, time_passes, until
 from sp import UNAVAILABLE
 
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
+NO_BPF = "bpf: {enabled: false}\n"  # where it is about connections, the queue and the pool: to load them is most of a start
 
 
 def refuses(config, *words):
@@ -217,7 +218,7 @@ def strangers_leave_lines(b):
 
 
 def info_tells_what_was_lost():
-    with Broker(config="rpc: {connections_per_uid: 3}\n") as b:
+    with Broker(config=NO_BPF + "rpc: {connections_per_uid: 3}\n") as b:
         strangers_leave_lines(b)
         c = connect(b)
 
@@ -232,7 +233,7 @@ def info_tells_what_was_lost():
 
 
 def more_requests_than_the_queue_takes_are_refused_at_once():
-    config = "pool: 0\nquotas: {queue: 5}\n"
+    config = f"{NO_BPF}pool: 0\nquotas: {{queue: 5}}\n"
     with Broker(config=config) as b:
         c = connect(b)
         ids = [c.new_id() for _ in range(60)]
@@ -251,7 +252,7 @@ def more_requests_than_the_queue_takes_are_refused_at_once():
 
 
 def a_tenant_with_many_sandboxes_leaves_ready_ones_to_the_others():
-    with Broker(config="pool: 4\nsocket: {mode: \"0666\"}\n") as b:
+    with Broker(config=NO_BPF + "pool: 4\nsocket: {mode: \"0666\"}\n") as b:
         c, d = connect(b), connect(b)
 
         def ready():
@@ -269,14 +270,14 @@ def a_tenant_with_many_sandboxes_leaves_ready_ones_to_the_others():
 
 
 def the_last_ready_ones_are_given_away_when_no_more_can_be_made():
-    with Broker(config="pool: 4\nquotas: {sandboxes: 8, sandboxes_per_caller: 8}\n") as b:
+    with Broker(config=NO_BPF + "pool: 4\nquotas: {sandboxes: 8, sandboxes_per_caller: 8}\n") as b:
         c = connect(b)
         check(len({c.unary(SANDBOX + "Create", {}).sandbox.id for _ in range(8)}) == 8, "all that there may be")
 
 
 def no_more_sandboxes_than_there_may_be_are_made():
     # ids of its own: other brokers of the tests may hold ranges of the usual ones
-    with Broker(config="pool: 0\nquotas: {sandboxes: 3, sandboxes_per_caller: 3}\nids: {base: 2130706432, slots: 5}\n") as b:
+    with Broker(config=NO_BPF + "pool: 0\nquotas: {sandboxes: 3, sandboxes_per_caller: 3}\nids: {base: 2130706432, slots: 5}\n") as b:
         c = connect(b)
         ids = [c.unary(SANDBOX + "Create", {}).sandbox.id for _ in range(3)]
         failed = c.fails(SANDBOX + "Create", {})

@@ -175,6 +175,17 @@ def followers_see_the_shutdown_and_do_not_delay_it():
         check(b"stockade anomalies: the connection to the broker is lost: " in err, err)
 
 
+def an_interpreter_without_a_cell_does_not_delay_the_end():
+    with draining(LONG) as b:
+        check(b.cli("create", "--name", "box").returncode == 0, "create")
+        check(b.cli("code", "--sandbox", "box", "-c", "x = 1").returncode == 0, "a cell")
+        c = sp.Client(b.address)
+        check(c.unary("/stockade.v1.SystemService/Info", {}).processes == 1, "its interpreter runs on")
+        began = terminate(b)
+        check(ended(b) == 0, "exit code")
+        check(time.monotonic() - began < LONG / 2, "the broker does not wait for it")
+
+
 def a_second_signal_stops_it_at_once(second=signal.SIGTERM):
     with draining(LONG) as b:
         p = running(b, "run", "--", "sh", "-c", "echo up; sleep 1000")
@@ -249,6 +260,7 @@ sys.exit(run_cases([
     a_detached_job_gets_its_time_and_is_then_cancelled,
     without_jobs_it_ends_at_once,
     followers_see_the_shutdown_and_do_not_delay_it,
+    an_interpreter_without_a_cell_does_not_delay_the_end,
     a_second_signal_stops_it_at_once,
     each_command_that_waits_for_a_job_ends_with_75,
     control_c_is_a_signal_like_the_other,

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """CodeService over the wire: cells in contexts, interrupts, crashes, restarts, floods, forged messages."""
 
+import subprocess
+
 import sp
 from api import NOT_FOUND, PRECONDITION, PROCESS, SANDBOX, connect, main
 from broker import Broker
@@ -261,6 +263,26 @@ def a_caller_who_goes_interrupts_its_cell(b, c):
     until(lambda: not c.unary(SANDBOX + "List").sandboxes, "the sandbox of the cell goes")
 
 
+def a_session_survives_the_death_of_its_commands(b, c):
+    """Files, variables and a running job, with no program that keeps any connection."""
+    sandbox = box(c)
+
+    def killed(*args, until_line):
+        p = b.popen(*args, stdout=subprocess.PIPE)
+        check(p.stdout.readline() == until_line, "it has begun")
+        p.kill()
+        p.communicate()
+
+    killed("code", "--sandbox", sandbox, "-c", "x = 41; open('notes', 'w').write('kept'); print('go', flush=True); import time; time.sleep(60)", until_line=b"go\n")
+    killed("exec", sandbox, "--", "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do echo line $i; sleep 0.1; done", until_line=b"line 1\n")
+    job = next(p.id for p in c.unary(PROCESS + "List", {"sandbox_id": sandbox}).processes if "sleep 0.1" in str(p))
+    r = b.cli("code", "--sandbox", sandbox, "-c", "print(x + 1, open('notes').read())")
+    check(r.returncode == 0 and r.stdout == b"42 kept\n", f"{r}")
+    r = b.cli("logs", "-f", job)
+    check(r.stdout == b"".join(b"line %d\n" % i for i in range(1, 10)), f"from its first line to its last: {r}")
+    c.unary(SANDBOX + "Delete", {"id": sandbox})
+
+
 def a_reader_without_credit_stops_the_interpreter_and_loses_nothing(b, c):
     sandbox = box(c)
     id_ = context(c, sandbox).id
@@ -307,6 +329,7 @@ if __name__ == "__main__":
         a_crash_is_reported_and_the_context_starts_clean,
         cells_wait_in_line_and_too_many_are_refused,
         a_caller_who_goes_interrupts_its_cell,
+        a_session_survives_the_death_of_its_commands,
         a_reader_without_credit_stops_the_interpreter_and_loses_nothing,
         forged_messages_harm_nobody_else,
     ])

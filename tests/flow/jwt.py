@@ -144,6 +144,7 @@ def a_configuration_that_cannot_hold_is_refused(b):
         ("algorithms: [RS256, ES256, EdDSA]", "algorithms: [none]", "must be RS256, ES256 or EdDSA"),
         ('claims: {sub: "repo:acme/*"}, ', "", "needs a tenant, and claims"),
         ("    audience: stockade\n", "", "needs issuer, audience"),
+        (RIGHTS, "[process.run, approval.answer]", "only operators give the right approval.answer"),
         (f"jwks_file: {FOLDER}/keys", f"jwks_file: {FOLDER}/nothing", "No such file"),
         ("tenant: ci", "tenant: tcp", "not tcp"),
         ("token_ttl: 10m", "token_ttl: 2d", "token_ttl"),

@@ -190,7 +190,13 @@ def a_request_narrows_itself_and_widens_nothing(b):
 def what_was_learnt_passes_and_nothing_else_does(b):
     learnt = f"{b.folder}/learnt.yaml"
     python = "import socket; s = socket.socket(); s.settimeout(1); s.connect((\"192.0.2.9\", 443))"
-    ended(stockade(b, "run", "--template", "wide", "--learn", learnt, "--", "echo", "a", "*b"), 0)
+    ended(stockade(b, "run", "--template", "wide", "--learn", learnt, "--", "echo", "a", "b"), 0)
+    star = f"{b.folder}/star.yaml"  # a pattern would mean other commands
+    ended(stockade(b, "run", "--template", "wide", "--learn", star, "--", "echo", "a", "*b"), 0)
+    ended(policy(None, "explain", "--policy", star, "--template", "wide", "--", "echo", "a", "xb"), 77, "learnt.wide/other-commands")
+    with open(star, encoding="utf-8") as f:
+        text = f.read()
+    check("# INCOMPLETE" in text and "echo a *b" in text and "would allow other commands" in text, text)
     ended(stockade(b, "run", "--template", "wide", "--learn", learnt, "--", "true"), 125, "File exists")
     for begin in ("", "x"):  # a pattern is cut, but no character in it
         long = f"{b.folder}/long{begin}.yaml"
@@ -198,7 +204,7 @@ def what_was_learnt_passes_and_nothing_else_does(b):
         ended(policy(b, "check", long), 0, "1 layer")
     with open(learnt, encoding="utf-8") as f:
         text = f.read()
-    check("# Learnt by stockade" in text and '"echo a *b"' in text and "otherwise" not in text, text)
+    check("# Learnt by stockade" in text and '"echo a b"' in text and "otherwise" not in text, text)
     check("executed" in text or "\nexec" not in stockade(b, "inspect").stdout, text)
     box = ended(stockade(b, "create", "--template", "wide"), 0).strip()
     ended(stockade(b, "exec", box, "--", "sh", "-c", "echo two  blanks; ls /"), 0)
@@ -325,6 +331,18 @@ def files_are_checked_tested_and_explained_without_a_broker(b):
     ended(policy(None, "check", f"{b.folder}/nothing.yaml"), 1, "No such file")
     ended(policy(None, "check", write(b.folder, "alias.yaml", "layers: &a []")), 1, "alias.yaml:1:9")
     ended(policy(None, "check", write(b.folder, "fails.yaml", BASE.replace("expect: deny, rule", "expect: allow, rule"))), 1, "fails.yaml:4:", "test 1 fails")
+    of_team = write(b.folder, "team.yaml", """layers:
+  - name: ours
+    tenants: [team]
+    rules:
+      - {id: no, match: {commands: ["true"]}, verdict: deny, tests: [{call: {command: ["true"]}, expect: deny}]}
+""")
+    for action in ("check", "test"):  # what the test leaves out is not what the layer is about
+        ended(policy(None, action, of_team), 1, "the layer is about some tenants, and the call is of uid:1000: add tenant to it")
+    with open(of_team, encoding="utf-8") as f:
+        text = f.read()
+    ended(policy(None, "check", write(b.folder, "team.yaml", text.replace("call: {", "call: {tenant: team, "))), 0)
+    ended(policy(None, "check", write(b.folder, "kinds.yaml", text.replace("tenants: [team]", "templates: [wide]"))), 1, "add template to it")
     ended(policy(None, "test", good, tests), 0, "4 tests, 0 failed")
     wrong = write(b.folder, "wrong.yaml", TESTS.replace("expect: limit", "expect: deny"))
     ended(policy(None, "test", good, wrong), 1, "wrong.yaml: test 2: it expects deny, but the decision is limit by small/memory", "4 tests, 1 failed")

@@ -272,7 +272,7 @@ def set_own(b, name, text, **more):
 def wrong_rules_of_a_tenant_change_nothing(b):
     set_own(b, "mine", OWN % ("mine", "log", "look-here"))
     for text, says in (("rules: [{id: r}]", "mine:1:9: "), ("\t", "mine:1:"), (OWN % ("flood", "log", "x"), "flood is a rule of the host"),
-                       (OWN % ("fork-storm", "log", "x"), "is a rule of the host"), (OWN % ("rules-over-budget", "log", "x"), "of the host"),
+                       (OWN % ("fork-storm", "log", "x"), "is a rule of the host"), (OWN % ("rules-over-budget", "log", "x"), "of the host"), (OWN % ("rules-events-lost", "log", "x"), "of the host"),
                        ("rules: [{id: fork-storm, tripwire: true, severity: info}]", "only the host may change a tripwire"),
                        (OWN % ("x", "log", "x") * 2, "duplicate"), ("rules:\n" + "".join(
                            f"  - {{id: r{i}, severity: info, message: m, match: {{kinds: [exec]}}}}\n" for i in range(33)), "mine:34:5: more than 32 rules"),
@@ -472,11 +472,76 @@ def the_kernel_reports_the_paths_that_a_rule_names(b):
     b.cli("rm", box)
 
 
+NETWORK = """
+rules:
+  - id: to-a-port
+    severity: notice
+    match: {kinds: [connect], all: [{address: {within: [192.0.2.4/30]}, port: {exact: [4444]}}]}
+    message: "connected to {destination}"
+  - id: no-such-call
+    severity: notice
+    match: {kinds: [dangerous_call], all: [{call: {exact: [getpid]}}]}
+    message: "{call}"
+"""
+# As many connections as it takes to lose events, and one more in the middle.
+CONNECTIONS = """
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for i in range(40000):
+    s.connect(("192.0.2.7", 4444) if i == 30000 else ("192.0.2.1", 5000))
+"""
+
+
+def a_rule_says_who_decides_it(b):
+    write(NETWORK)
+    r = offline("check", PATH)
+    check(r.returncode == 0 and f"{PATH}:7: warning: no-such-call: no program reports the system calls" in r.stderr, r)
+    check("decided by   nobody: no program reports" in offline("show", "no-such-call", PATH).stdout, "without a broker")
+    b.reload()
+    shown = b.json("rules", "show", "no-such-call")[1]
+    check(shown["decided_by"] == "nobody" and "it finds nothing" in shown["decided_why"], shown)
+    shown = b.json("rules", "show", "to-a-port")[1]
+    check(shown["decided_by"] == "broker" and "all events of these kinds are reported" in shown["decided_why"], shown)
+    check(b"decided by   broker: all events of these" in b.cli("rules", "show", "to-a-port").stdout, "in words")
+
+
+def a_flood_of_connections_hides_no_destination(b):
+    write(NETWORK)
+    b.reload()
+    r = b.cli("create", "--template", "wide", "--allow", "192.0.2.0/24:1-65535/udp")
+    if r.returncode != 0:
+        raise Skipped(f"no network for sandboxes: {r.stderr}")
+    box = r.stdout.decode().strip()
+    r = b.cli("exec", "-n", box, "--", "python3", "-c", CONNECTIONS)
+    check(r.returncode == 0, r)
+    until(lambda: findings(b, "--sandbox", box, "--rule", "to-a-port"), "the first connection to it needs no budget")
+    lost = until(lambda: findings(b, "--sandbox", box, "--rule", "rules-events-lost"), "the others were lost, and the rule says so")
+    check(len(lost) == 1 and "events of class network were lost, so rules about them (1) may have" in lost[0]["text"] and lost[0]["text"].endswith(": to-a-port"), lost)
+    check(lost[0]["severity"].lower().endswith("info"), lost)
+    b.cli("rm", box)
+
+
 def the_broker_does_not_start_with_wrong_rules(b):
     write("rules: [{id: broken}]")
     b.stop()
     r = subprocess.run([binary("stockaded"), "--config", f"{b.folder}/stockaded.yaml", "--check-config"], capture_output=True, text=True, check=False)
     check(r.returncode != 0 and f"{PATH}:1:9: " in r.stdout + r.stderr, r)
+
+
+CALLS = """
+rules:
+  - {id: looks, severity: info, message: m, match: {kinds: [sensitive_open], all: [{path: {exact: [/home/agent/marked]}}]}}
+  - {id: programs, severity: info, message: m, match: {kinds: [exec, sensitive_open], all: [{comm: {exact: [x]}}]}}
+"""
+
+
+def a_rule_says_that_system_calls_are_not_watched(_):
+    write(CALLS)
+    with Broker(config=CONFIG % PATH + "anomalies: {syscalls: false}\n") as b:
+        shown = b.json("rules", "show", "looks")[1]
+        check("system calls are not watched (anomalies.syscalls, telemetry.syscalls)" in shown["decided_why"], shown)
+        shown = b.json("rules", "show", "programs")[1]
+        check("of some of these kinds" in shown["decided_why"], shown)
 
 
 if __name__ == "__main__":
@@ -489,5 +554,6 @@ if __name__ == "__main__":
                             rules_of_a_tenant_are_for_its_sandboxes_only, a_call_compares_given_events,
                             a_dry_run_finds_what_happened, rules_of_tenants_outlast_the_broker,
                             a_reload_is_whole_or_nothing, a_tripwire_is_tuned_and_switched_off,
-                            the_kernel_reports_the_paths_that_a_rule_names,
-                            the_broker_does_not_start_with_wrong_rules], lambda case: case(broker)))
+                            the_kernel_reports_the_paths_that_a_rule_names, a_rule_says_who_decides_it,
+                            a_flood_of_connections_hides_no_destination,
+                            the_broker_does_not_start_with_wrong_rules, a_rule_says_that_system_calls_are_not_watched], lambda case: case(broker)))

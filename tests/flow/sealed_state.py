@@ -23,9 +23,19 @@ pool: 1
 audit: {enabled: true}
 templates:
   - {name: default, limits: {disk: 64M}}
+  - {name: learnt, anomalies: {learn: 1000}}
 """
 MARK = "Xyzzyplugh"
-SHOWN = "Plughxyzzy"  # what SECURITY.md says is readable
+SHOWN = "Plughxyzzy"
+# What is readable by design: the word, the folders of the state directory that have it, and what SECURITY.md says of it.
+READABLE = [
+    (f"{SHOWN}-kept", {"audit", "store"}, "names of kept snapshots"),
+    (f"{SHOWN}-path", {"audit"}, "the audit log, because others must be able to check it"),
+    (f"{SHOWN}-in-a-volume", {"disks"}, "volumes, because they are mounted from the disk as they are"),
+    (f"{SHOWN}-name-in-a-volume", {"disks"}, "volumes, because they are mounted from the disk as they are"),
+    (f"{SHOWN}-volume", {"audit", "volumes"}, "names of kept snapshots, templates, volumes and files of rules"),
+    ("/usr/bin/chmod", {"profiles"}, "learnt profiles (executables, destinations and paths of templates, which belong to the host"),
+]
 RULES = f"""
 rules:
   - id: own
@@ -100,6 +110,15 @@ def silence_and_acknowledge(b, who, name):
     ok(stockade(b, "anomalies", "silence", "own", "--for", "1h", "--reason", f"{MARK}-silence", "--comm", f"{MARK}-comm", who=who))
 
 
+def keep_what_is_readable(b, who):
+    """In a volume, and in the profile of a template. What the job says meanwhile is not."""
+    ok(stockade(b, "volume", "create", f"{SHOWN}-volume", "--size", "4M", who=who))
+    script = f"echo {SHOWN}-in-a-volume > /data/{SHOWN}-name-in-a-volume; sync; echo {MARK}-output"
+    ok(stockade(b, "run", "-v", f"{SHOWN}-volume:/data", "--", "sh", "-c", script, who=who))
+    script = f"cp /bin/true {MARK}-tool; /usr/bin/chmod 0755 {MARK}-tool; echo {MARK}-content > {MARK}-file; ./{MARK}-tool {MARK}-argument"
+    ok(stockade(b, "run", "--template", "learnt", "--", "sh", "-c", script, who=who))
+
+
 def say_all(b, who):
     """One of everything with content, through the API."""
     name = f"{who}-sandbox"
@@ -115,8 +134,9 @@ def say_all(b, who):
         ok(stockade(b, "rules", "set", "--name", "own", f.name, who=who))
     silence_and_acknowledge(b, who, name)
     ok(stockade(b, "key", "create", "--tenant", who, "--scopes", "process.read", "--label", f"{MARK}-label"))
-    ok(stockade(b, "snapshot", "create", "--keep", name, f"{SHOWN}-{who}-kept", who=who))
+    ok(stockade(b, "snapshot", "create", "--keep", name, f"{SHOWN}-kept", who=who))
     ok(stockade(b, "exec", name, "--", "true", who=who))
+    keep_what_is_readable(b, who)
     ok(stockade(b, "fs", "write", name, f"{SHOWN}-path", who=who, input=f"{MARK}-written"))
     return answer.approval.id
 
@@ -168,6 +188,7 @@ def what_is_new_is_nowhere_but_where_it_is_documented(b):
     b.start()
     make_keys(b)
     b.approval = {who: say_all(b, who) for who in TENANTS}
+    ok(stockade(b, "profiles", "freeze", "learnt"))  # and keep it
     for who in TENANTS:
         is_readable(b, who)
     check(files_with(b) == [], f"in clear while it runs: {files_with(b)}")
@@ -178,8 +199,15 @@ def what_is_new_is_nowhere_but_where_it_is_documented(b):
         is_readable(b, who)
     b.stop()
     check(files_with(b) == [], f"in clear: {files_with(b)}")
-    shown = {p.split("/")[0] for p in files_with(b, SHOWN)}
-    check(shown == {"audit", "store"}, f"names of kept snapshots, and names and paths of requests: {shown}")
+    check(files_with(b, f"{SHOWN}-output") == [], "a word that nobody said")
+    with open(os.path.join(os.path.dirname(__file__), "../../SECURITY.md"), encoding="utf-8") as f:
+        documented = " ".join(f.read().split())
+    for word, folders, why in READABLE:
+        shown = {p.split("/")[0] for p in files_with(b, word)}
+        check(shown == folders, f"{word}: {shown}")
+        check(why in documented, f"SECURITY.md does not say: {why}")
+    elsewhere = {p.split("/")[0] for p in files_with(b, SHOWN)} - set().union(*(folders for _, folders, _ in READABLE))
+    check(not elsewhere, f"and nowhere else: {elsewhere}")
     b.start()
 
 

@@ -13,11 +13,13 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 
 from broker import Broker, small_disk
 from cli import expect
 from kept import box, refused, sh
 from runner import check, run_cases, until
+from slowness import Popen
 
 CONFIG = """
 socket: {mode: 0666}
@@ -340,7 +342,38 @@ def a_reader_that_stops_holds_nobody_up(b):
     check(slow.returncode == 0 and len(rest) > 20000000, "what was deleted meanwhile comes whole")
 
 
-CASES = [layers_that_no_keeper_writes_are_refused, containers_that_nobody_pushes_are_refused,
+def slow_callers_lose_their_places_to_others(b):
+    """Nine accounts, of which eight load a little and wait."""
+    data = archive(layer(file(b"a", os.urandom(300000))))
+    b.stranger("version")  # makes a copy of the command that others can execute
+
+    def other(user, *args):
+        return Popen([f"{b.folder}/stockade", "--address", b.address, "template", *args], user=user, group=user, extra_groups=[], cwd="/",
+                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    slow = {user: other(user, "load", "-") for user in range(54330, 54338)}
+    for p in slow.values():
+        p.stdin.write(data[:70000])
+        p.stdin.flush()
+    full = time.monotonic()
+    while (r := load(b, data)).returncode == 0:
+        expect(b.cli("template", "rm", "evil"), 0)
+        check(time.monotonic() < full + 8, "eight places are not taken")
+    refused(r, b"8 archives", b"try again")
+    until(lambda: load(b, data).returncode == 0, "a slow one makes room", seconds=20)
+    check(time.monotonic() - full > 5, "they had no time")
+    lost = []
+    for user, p in slow.items():  # those that have their places go on
+        _, why = p.communicate(data[70000:])
+        if p.returncode == 0:
+            check(other(user, "rm", "evil").wait() == 0, "it is its caller's")
+        else:
+            lost.append(why)
+    check(len(lost) == 1 and b"another caller needed the place" in lost[0], lost)
+
+
+CASES = [slow_callers_lose_their_places_to_others,
+         layers_that_no_keeper_writes_are_refused, containers_that_nobody_pushes_are_refused,
          what_one_pushes_another_loads_with_all_its_files, a_writable_root_goes_as_well,
          it_is_the_callers_alone_and_one_at_a_time, a_full_disk_refuses_and_loses_nothing, a_reader_that_stops_holds_nobody_up,
          a_kill_in_the_middle_leaves_nothing]

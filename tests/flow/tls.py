@@ -202,6 +202,11 @@ def a_listed_certificate_is_its_tenant(b):
     check(command("rm", "of-ci").returncode == 0, "its owner may")
 
 
+def an_address_without_tls_says_so(b):
+    r = command("info", STOCKADE_ADDRESS=ADDRESS.replace("tls+", ""))
+    check(r.returncode == 75 and b"it may speak TLS there (tls+tcp://)" in r.stderr, r.stderr)
+
+
 def the_broker_must_prove_who_it_is(b):
     r = command("info", STOCKADE_CA_FILE=f"{FOLDER}/others.pem")
     check(r.returncode == 77 and b"the broker's certificate is refused" in r.stderr, r.stderr)
@@ -329,7 +334,7 @@ CASES = [what_the_configuration_gets_wrong_is_refused, a_stranger_gets_the_greet
          a_key_is_enough_without_a_certificate,
          a_certificate_that_is_not_genuine_ends_the_handshake, an_older_tls_and_other_protocols_are_refused,
          a_failed_handshake_is_an_event_and_one_address_cannot_hide_others,
-         a_listed_certificate_is_its_tenant, the_broker_must_prove_who_it_is, certificates_are_renewed_without_a_restart,
+         a_listed_certificate_is_its_tenant, an_address_without_tls_says_so, the_broker_must_prove_who_it_is, certificates_are_renewed_without_a_restart,
          half_handshakes_end_in_time_and_hold_back_nobody, thousands_of_connections_leave_nothing,
          a_peer_that_renews_keys_without_end_is_closed, a_reader_that_stops_is_closed_and_its_memory_given_back]
 

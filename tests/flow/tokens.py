@@ -79,6 +79,22 @@ def a_changed_token_is_refused(b):
     refused(stockade(b, "token", "verify", token[:-8] + "AAAAAAAA"), "not valid")
 
 
+def what_no_call_can_have_is_refused_when_a_token_is_made(b):
+    for words, said in [
+        (["--methods", "ProcessService/Run,ProcessService/Rum"], "--methods: no method is ProcessService/Rum"),
+        (["--methods", "Run"], "--methods: no method is Run; write it as ProcessService/Run"),
+        (["--methods", "FileServices/*"], "--methods: no method is FileServices/*"),
+        (["--allow", "@pipy"], "--allow: @pipy: there is no such set"),
+        (["--allow", "pypi.org:443,"], "--allow"),
+        (["--ttl", "1h", "--not-before", "2h"], "--not-before: it would expire before it is valid"),
+    ]:
+        r = stockade(b, "token", "mint", "--tenant", "team", *words)
+        refused(r, said)
+        check(r.returncode == 2 and r.stdout == "", f"a wrong value of an option: {r.returncode} {r.stdout}")
+    mint(b, "--methods", "*,ProcessService/Run,FileService/*", "--allow", "@pypi", "--allow", "192.0.2.0/24:443", "--ttl", "2h",
+         "--not-before", "1h")
+
+
 def time_and_audience_count(b):
     refused(stockade(b, "info", token=mint(b, "--not-before", "1h")), "not valid yet")
     refused(stockade(b, "token", "verify", mint(b, "--not-before", "1h")), "not valid yet")

@@ -97,7 +97,7 @@ def what_is_not_there_is_not_found(b, c):
     no(c, "Create", {"name": "a"}, EXISTS, "VOLUME_EXISTS")
     for path in ("data", "/", "/a/../b", "/a//b", "/a/", "/a b", "/" + "x" * 127):
         no(c, "Create", {"volumes": [{"volume": "a", "path": path}]}, INVALID, service=SANDBOX)
-    for path in ("/etc", "/etc/x", "/usr", "/usr/lib", "/opt", "/opt/x", "/proc/x", "/dev/shm", "/tmp", "/run/x"):
+    for path in ("/etc", "/etc/x", "/usr", "/usr/lib", "/opt", "/opt/x", "/proc/x", "/dev/shm", "/tmp", "/run/x", "/home", "/var"):
         no(c, "Create", {"volumes": [{"volume": "a", "path": path}]}, INVALID, "path", service=SANDBOX)
     twice = [{"volume": "a", "path": "/data"}, {"volume": "a", "path": "/data/x"}]
     no(c, "Create", {"volumes": twice}, INVALID, "another one", service=SANDBOX)
@@ -164,6 +164,25 @@ def files_stay_and_are_shared(b, c):
     r = b.cli("run", "-v", "a:/data:ro", "--", "cat", "/data/A")
     check(r.stdout == b"hi\nmore\n", f"{r}")
     delete(c, "a")
+
+
+def one_can_be_the_home_of_jobs(b, c):
+    """As the manual says. It is no part of snapshots, also there."""
+    make(c, "home")
+    r = b.cli("run", "-v", "home:/home/agent", "--", "sh", "-c", "pwd; echo kept > A; echo $HOME; stat -c '%u %a' .")
+    check(r.stdout == b"/home/agent\n/home/agent\n1000 755\n", f"{r}")
+    box = new(c, ("home", "/home/agent", "rw"))
+    check(sh(c, box, "cat A; echo one > A; echo one > /tmp/B") == "kept\n", "the next one finds it")
+    c.unary("/stockade.v1.SnapshotService/Create", {"sandbox": box, "name": "s"})
+    sh(c, box, "echo two > A; echo two > /tmp/B")
+    c.unary("/stockade.v1.SnapshotService/Restore", {"sandbox": box, "name": "s"})
+    check(sh(c, box, "cat A /tmp/B; pwd") == "two\none\n/home/agent\n", "the volume stays as it is")
+    r = b.cli("run", "-v", "home:/home", "true")
+    check(r.returncode == 125 and b"/home/agent and /var/tmp, and folders in them, are possible" in r.stderr, f"{r}")
+    remove(c, box)
+    r = b.cli("run", "-v", "home:/var/tmp", "--", "cat", "/var/tmp/A")
+    check(r.stdout == b"two\n", f"{r}")
+    delete(c, "home")
 
 
 WRITER = """exec python3 -c '
@@ -354,7 +373,7 @@ def a_damaged_record_is_kept_with_its_disk(b, c):
 
 
 TESTS = [what_is_not_there_is_not_found, quotas_of_a_caller_are_enforced, volumes_of_another_user_do_not_exist,
-         one_in_use_is_not_removed, files_stay_and_are_shared, the_quota_holds_and_nothing_is_lost, what_it_holds_is_known, hostile_content_is_harmless,
+         one_in_use_is_not_removed, files_stay_and_are_shared, one_can_be_the_home_of_jobs, the_quota_holds_and_nothing_is_lost, what_it_holds_is_known, hostile_content_is_harmless,
          snapshots_do_not_hold_it_and_forks_have_it, the_command_keeps_what_its_help_says,
          it_survives_restarts_and_kills_leave_nothing_else, a_damaged_record_is_kept_with_its_disk]
 

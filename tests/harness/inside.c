@@ -117,7 +117,8 @@ inside_sandbox(uint64_t disk_bytes, uint32_t inodes)
                                  .inodes = inodes,
                                  .memory_bytes = 512 << 20,
                                  .cpu_millis = 1500,
-                                 .hidden_fd = -1};
+                                 .hidden_fd = -1,
+                                 .scratch_fd = -1};
 }
 
 int

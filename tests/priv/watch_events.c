@@ -338,12 +338,15 @@ send_signals(void *arg)
 {
     pid_t to = *(pid_t *)arg;
     siginfo_t info = {.si_code = SI_QUEUE};
-    (void)syscall(SYS_kill, to, SIGURG);
-    (void)syscall(SYS_tgkill, to, to, SIGURG);
-    (void)syscall(SYS_rt_sigqueueinfo, to, SIGURG, &info);
-    (void)syscall(SYS_kill, to, 0);                       // no process
-    (void)syscall(SYS_kill, syscall(SYS_getpid), SIGURG); // itself; ignored
-    pid_t child = (pid_t)syscall(SYS_fork);               // its end causes a signal of the kernel
+    (void)syscall(SYS_kill, to, SIGWINCH);
+    (void)syscall(SYS_tgkill, to, to, SIGWINCH);
+    (void)syscall(SYS_rt_sigqueueinfo, to, SIGWINCH, &info);
+    (void)syscall(SYS_kill, to, SIGURG);                    // not counted
+    (void)syscall(SYS_kill, to, 0);                         // no process
+    (void)syscall(SYS_kill, syscall(SYS_getpid), SIGWINCH); // itself; ignored
+    (void)syscall(SYS_kill, 0x3fffffff, SIGTERM); // a process that does not exist: counted
+    (void)syscall(SYS_kill, 0x3fffffff, 0);
+    pid_t child = (pid_t)syscall(SYS_fork); // its end causes a signal of the kernel
     if (child == 0)
         (void)syscall(SYS_exit_group, 0);
     (void)syscall(SYS_wait4, child, NULL, 0, NULL);
@@ -359,11 +362,11 @@ only_signals_of_processes_to_others_are_counted_and_reported(void **state)
     drain();
     assert_int_equal(rig_run(j.job, send_signals, &self), 0);
     drain();
-    assert_int_equal(rig_account(&rig, j.job)->signals, 3);
-    assert_int_equal(count_events(EVENT_SIGNAL, j.job), 3);
+    assert_int_equal(rig_account(&rig, j.job)->signals, 4);
+    assert_int_equal(count_events(EVENT_SIGNAL, j.job), 4);
     for (size_t i = 0; i < 3; i++) {
         const struct watch_signal *b = BODY(watch_signal, event(EVENT_SIGNAL, j.job, i));
-        assert_int_equal(b->signal, SIGURG);
+        assert_int_equal(b->signal, SIGWINCH);
         assert_int_equal(b->target, self);
     }
 }

@@ -14,6 +14,7 @@
 #include <sodium.h>
 
 #include "server/access/access.h"
+#include "server/rpc/transport.h"
 #include "server/access/failures.h"
 #include "server/access/keys.h"
 #include "server/base/log.h"
@@ -250,6 +251,38 @@ refusals_are_forgotten_with_time(void **unused)
     assert_false(failures_full(&f, "p", 60, now + 60 * second, &wait_ms));
 }
 
+// The owner of an IPv6 network has an address for each attempt.
+static void
+all_addresses_of_an_ipv6_network_are_one_peer(void **unused)
+{
+    static struct failures f;
+    const uint64_t now = UINT64_C(1) << 40;
+    uint64_t wait_ms;
+    char peer[FAILURES_PEER];
+    (void)unused;
+    failures_init(&f);
+    for (unsigned i = 0; i < 60; i++) {
+        (void)snprintf(peer, sizeof peer, "2001:db8:0:7:%x::%x", i, i);
+        failures_count(&f, peer, 60, now);
+    }
+    assert_true(failures_full(&f, "2001:db8:0:7:ffff::1", 60, now, &wait_ms));
+    unsigned full = 0;
+    for (unsigned i = 0; i < 32;
+         i++) { // others are not limited with it, but for one of a shared row
+        (void)snprintf(peer, sizeof peer, i % 2 == 0 ? "2001:db8:0:%x::1" : "192.0.2.%u", 8 + i);
+        full += failures_full(&f, peer, 60, now, &wait_ms);
+    }
+    assert_in_range(full, 0, 4);
+    static const uint8_t a[16] = {0x20, 1, [7] = 7, [15] = 1}, b[16] = {0x20, 1, [7] = 7, [8] = 1},
+                         c[16] = {0x20, 1, [7] = 8, [15] = 1}, loopback[16] = {[15] = 1},
+                         v4[16] = {[10] = 0xff, 0xff, 192, 0, 2, 1},
+                         w4[16] = {[10] = 0xff, 0xff, 192, 0, 2, 2};
+    assert_true(transport_same_network(a, b) && transport_same_network(v4, v4));
+    assert_false(transport_same_network(a, c) || transport_same_network(v4, w4) ||
+                 transport_same_network(a, v4) || transport_same_network(loopback, v4) ||
+                 transport_same_network(v4, loopback));
+}
+
 // The row depends on a secret: addresses that share one with a victim in one broker do not in another.
 static void
 which_peers_share_a_row_cannot_be_computed(void **state)
@@ -322,6 +355,7 @@ main(void)
         TEST(a_revoked_key_is_refused_at_once_and_after_a_restart),
         TEST(a_peer_with_too_many_refusals_waits_and_a_valid_key_does_not),
         TEST(refusals_are_forgotten_with_time),
+        TEST(all_addresses_of_an_ipv6_network_are_one_peer),
         TEST(which_peers_share_a_row_cannot_be_computed),
         TEST(of_a_flood_of_refusals_few_are_events_and_the_next_counts_the_others),
         TEST(time_goes_on_when_the_clock_of_the_host_is_set_back),

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <uv.h>
+
 #include <cmocka.h>
 
 #include "server/anomaly/silences.h"
@@ -208,10 +210,50 @@ at_the_limit_of_all_others_are_refused_and_nobody_elses_gives_way(void **unused)
     assert_true(is_acknowledged(900001, false) && is_acknowledged(3999, false));
 }
 
+// What comes while others are being written finds the room that they leave.
+static void
+those_that_are_being_written_count_to_the_limit_of_all(void **unused)
+{
+    uv_loop_t loop;
+    struct err e;
+    (void)unused;
+    fill(TENANTS);
+    withdraw(0, 5);
+    withdraw(0, 6);
+    assert_int_equal(acknowledge(TENANTS, 900000, false, &e), 0);
+    const unsigned before = done_n;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(state_start(state, &loop, &e),
+                     0); // without a turn of the loop nothing takes effect
+    assert_int_equal(acknowledge(TENANTS + 1, 910000, false, &e),
+                     0); // the last one for which there is room
+    assert_int_equal(acknowledge(TENANTS + 2, 920000, false, &e), -ENOSPC);
+    assert_int_equal(acknowledge(TENANTS + 3, 930000, true, &e), -ENOSPC);
+    assert_string_equal(e.reason, "ACKNOWLEDGEMENTS");
+    assert_int_equal(acknowledge(TENANTS, 900001, false, &e), 0); // in the place of its only one
+    assert_int_equal(acknowledge(TENANTS, 900002, false, &e), -ENOSPC);
+    assert_int_equal(acknowledge(3, 3998, false, &e), 0);
+    assert_int_equal(acknowledge(3, 3999, false, &e), 0);
+    assert_int_equal(done_n, before);
+    state_close(state);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_int_equal(done_n, before + 4);
+    assert_int_equal(count(), ACKNOWLEDGED_MAX);
+    assert_true(is_acknowledged(910000, false) && is_acknowledged(900001, false) &&
+                is_acknowledged(3999, false));
+    assert_false(is_acknowledged(900000, false) || is_acknowledged(3000, false) ||
+                 is_acknowledged(3001, false));
+    silences_free(all);
+    open_all();
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(those_that_are_being_written_count_to_the_limit_of_all,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             at_the_limit_of_all_others_are_refused_and_nobody_elses_gives_way, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_tenant_beyond_its_limit_displaces_its_own_oldest, set_up,

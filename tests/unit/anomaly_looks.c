@@ -4,6 +4,8 @@
 
 #include <fcntl.h>
 
+#include "server/anomaly/sensitive.h"
+
 enum { PS = 77 };
 
 // An exec of a program with words that are joined by '|'.
@@ -210,14 +212,58 @@ an_own_environment_reveals_nothing(void **state)
     assert_int_equal(raised[RULE_SENSITIVE_PATH], 2);
 }
 
+// An open of the sandbox's one job. made: it created the file.
+static void
+opens_file(const char *path, uint64_t file, uint32_t made, const char *rule, uint32_t flags)
+{
+    struct watch_open o = {
+        .op = WATCH_FILE_OPEN, .file = file, .made = made, .flags = flags, .result = 3};
+    o.rule = (uint32_t)anomaly_sensitive_find(rule);
+    o.path_n = o.resolved_n = (uint32_t)strlen(path);
+    memcpy(o.path, path, o.path_n);
+    memcpy(o.resolved, path, o.resolved_n);
+    event(EVENT_OPEN, &o, sizeof o);
+}
+
+static void
+a_credential_that_the_job_made_is_its_own_under_its_name(void **state)
+{
+    struct box_job jobs[2] = {{.number = 1}, {.number = 2}};
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        box_job_begin(&box, &jobs[i]);
+    enter(&jobs[0]);
+    opens_file("/home/a/.netrc", 6, 1, ".netrc", O_WRONLY);
+    opens_file("/home/a/.env", 7, 1, ".env", O_WRONLY);
+    opens_file("/home/a/.env", 7, 0, ".env", O_RDONLY);
+    opens_file("/home/a/.ssh/id_rsa.pub", 9, 0, ".ssh", O_RDONLY);
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 0);
+    opens_file("/home/a/.env", 8, 0, ".env", O_RDONLY); // another file has this name
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 1);
+    opens_file("/home/b/.env", 7, 0, ".env", O_RDONLY); // the file has another name
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 2);
+    opens_file("/home/a/.ssh/authorized_keys", 10, 1, ".ssh", O_WRONLY);
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 3);
+    opens_file("/etc/cron.d/x", 11, 1, "/etc/cron.d", O_WRONLY);
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 4);
+    opens_file("/home/a/.ssh/id_rsa.pub", 9, 0, ".ssh", O_RDWR);
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 5);
+    enter(&jobs[1]);
+    opens_file("/home/a/.netrc", 6, 0, ".netrc", O_RDONLY); // another job made it
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 6);
+    enter(NULL);
+    for (int i = 0; i < 2; i++)
+        box_job_end(&jobs[i]);
+}
+
 static void
 a_call_of_another_abi_by_a_program_of_that_abi_is_none(void **state)
 {
-    struct watch_syscall call = {.number = 45, .result = -38, .arch = 0x40000003, .native = 1};
+    struct watch_syscall call = {.number = 45, .result = -38, .arch = 0x40000003, .own = 1};
     (void)state;
     event(EVENT_DANGEROUS, &call, sizeof call);
     assert_int_equal(raised[RULE_DANGEROUS_SYSCALL], 0);
-    call.native = 0;
+    call.own = 0;
     event(EVENT_DANGEROUS, &call, sizeof call);
     assert_int_equal(raised[RULE_DANGEROUS_SYSCALL], 1);
 }
@@ -249,6 +295,7 @@ main(void)
         cmocka_unit_test_setup(only_the_hosts_ps_is_excused_and_until_its_next_exec, set_up),
         cmocka_unit_test_setup(ps_may_open_an_environment_and_nothing_else, set_up),
         cmocka_unit_test_setup(an_own_environment_reveals_nothing, set_up),
+        cmocka_unit_test_setup(a_credential_that_the_job_made_is_its_own_under_its_name, set_up),
         cmocka_unit_test_setup(a_call_of_another_abi_by_a_program_of_that_abi_is_none, set_up),
         cmocka_unit_test_setup(a_look_at_what_the_broker_covers_is_none, set_up),
     };

@@ -125,6 +125,36 @@ a_complete_record_gives_a_policy_without_a_warning(void **state)
     free(text);
 }
 
+// A job chooses its command: one with '*' must not become a pattern that allows others.
+static void
+a_command_that_would_mean_others_is_left_out(void **state)
+{
+    static const char *const wide[][3] = {{"*", NULL},          {"git", "*", NULL},
+                                          {"sh", "-c", "ls *"}, {"a\nb", "c", NULL},
+                                          {"\x01", NULL},       {"*", "", NULL}};
+    (void)state;
+    for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++) {
+        reset();
+        job.args = wide[i];
+        job.args_n = wide[i][1] == NULL ? 1 : wide[i][2] == NULL ? 2 : 3;
+        char *text = written(with_job());
+        assert_non_null(strstr(text, "would allow other commands"));
+        assert_non_null(strstr(text, "# INCOMPLETE: \"job 0123456789ab: the command "));
+        assert_null(strstr(text, "\n# command"));
+        assert_null(strstr(text, "\n# line"));
+        assert_null(strstr(strstr(text, "\nlayers:\n"), "commands:"));
+        free(text);
+    }
+    static const char *const script[] = {"sh", "-c", "true\nfalse"};
+    reset(); // which is shown as what it is
+    job.args = script;
+    job.args_n = 3;
+    char *text = written(with_job());
+    assert_null(strstr(text, "INCOMPLETE"));
+    assert_non_null(strstr(text, "('*' stands for any text) \"sh -c true*false\""));
+    free(text);
+}
+
 // For YAML a line ends at LF, CR, U+0085, U+2028 and U+2029.
 static bool
 ends_line(const char *p)
@@ -213,6 +243,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_record_lacks_is_said),
         cmocka_unit_test(what_does_not_fit_is_said),
+        cmocka_unit_test(a_command_that_would_mean_others_is_left_out),
         cmocka_unit_test(a_complete_record_gives_a_policy_without_a_warning),
         cmocka_unit_test(no_text_of_a_job_is_more_than_a_text),
     };

@@ -121,8 +121,8 @@ each_changed_key_is_named(void **state)
     assert_string_equal(c.host, "limits_default.timeout, limits_max.memory, anomalies.rules.oom, "
                                 "quotas.queue, ttl.max");
     assert_string_equal(c.what[0], "limits.pids, limits_max.memory, anomalies.rules.oom");
-    assert_string_equal(c.what[1], "limits.timeout, limits_max.memory, anomalies.rules.mining, "
-                                   "anomalies.rules.oom");
+    assert_string_equal(c.what[1], "limits.timeout, limits_max.memory, anomalies.rules.oom, "
+                                   "anomalies.rules.mining");
     (void)change(now, "templates: [{name: a}, {name: default}]\n", 0);
     c = change(now, "templates: [{name: a}, {name: default}]\n", 0);
     assert_string_equal(c.host, "");

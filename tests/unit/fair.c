@@ -108,8 +108,40 @@ shares_follow_weights_and_the_number_of_active_tenants(void **state)
     for (unsigned i = 0; i < 3; i++)
         fair_seen(&g, &other[i], 1, start);
     fair_seen(&g, &v, 1, start);
+    for (unsigned i = 0; i < 3; i++)
+        fair_charge(&g, &other[i], FAIR_BUSY_NS + 1, start);
     fair_charge(&g, &v, FAIR_BRIM_NS + 1, start);
     assert_in_range(fair_wait_ns(&g, &v, false, start), 20 * MS, 21 * MS); // 2 ms of a tenth
+    fair_forget(&g, &other[0]);
+    assert_in_range(fair_wait_ns(&g, &v, false, start), 15 * MS, 16 * MS);
+}
+
+static void
+many_that_hardly_use_anything_take_no_more_than_one_does(void **state)
+{
+    enum { MANY = 200 };
+    static struct fair_use other[MANY];
+    struct fair f = {.part = 400};
+    struct fair_use u = {0};
+    (void)state;
+    fair_seen(&f, &u, 1, start);
+    for (unsigned i = 0; i < MANY; i++)
+        fair_seen(&f, &other[i], 1, start);
+    assert_in_range(calls_all_the_time(&f, &u, &other[0], SECOND / 2), 100 * MS, 130 * MS);
+    for (unsigned i = 1; i < MANY; i++) { // now they use as much as they may
+        fair_seen(&f, &other[i], 1, start + SECOND / 2);
+        fair_charge(&f, &other[i], FAIR_BRIM_NS, start + SECOND / 2);
+    }
+    fair_seen(&f, &u, 1, start + SECOND / 2);
+    fair_charge(&f, &u, FAIR_BRIM_NS, start + SECOND / 2);
+    assert_true(fair_wait_ns(&f, &u, true, start + SECOND / 2) > SECOND / 2);
+    assert_int_equal(f.busy, MANY);
+    for (unsigned i = 1; i < MANY; i++) // later they hardly use anything again
+        fair_seen(&f, &other[i], 1, start + 30 * SECOND);
+    for (unsigned i = 1; i < MANY; i++)
+        fair_charge(&f, &other[i], 1, start + 30 * SECOND);
+    assert_int_equal(f.busy, 0);
+    assert_int_equal(f.weights, MANY - 1);
 }
 
 static void
@@ -162,6 +194,7 @@ main(void)
         cmocka_unit_test(a_tenant_that_waited_goes_on_when_it_is_alone),
         cmocka_unit_test(one_that_calls_all_the_time_gets_its_share_and_all_when_alone),
         cmocka_unit_test(shares_follow_weights_and_the_number_of_active_tenants),
+        cmocka_unit_test(many_that_hardly_use_anything_take_no_more_than_one_does),
         cmocka_unit_test(a_single_large_charge_is_paid_within_about_a_second),
         cmocka_unit_test(forgotten_tenants_take_their_weight_along),
         cmocka_unit_test(the_part_is_of_all_processors_but_at_most_one),

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -60,6 +61,43 @@ a_tenant_beside_another_begins_as_many_as_its_share_of_the_processors(void **sta
     assert_false(pace_end(&y[1]));
     assert_true(pace_may(f.busy, 4, start + 2 * MS, &again_ns));
     assert_true(pace_end(&y[0]));
+    end(&f);
+}
+
+// A person with many names, each of which begins a sandbox now and then, takes no more from the busy one than one name would.
+static void
+many_that_begin_now_and_then_count_like_one(void **state)
+{
+    enum { MANY = 100 };
+    struct two f;
+    struct tenant *many[MANY];
+    struct pace_young y[3] = {0};
+    char name[16];
+    uint64_t again_ns = 0;
+    (void)state;
+    begin(&f);
+    for (unsigned i = 0; i < MANY; i++) {
+        (void)snprintf(name, sizeof name, "uid:%u", 100 + i);
+        many[i] = tenant_hold(&f.all, name);
+        assert_non_null(many[i]);
+        pace_seen(many[i], start);
+    }
+    pace_seen(f.busy, start);
+    pace_begin(&y[0], f.busy, 2, start);
+    assert_int_equal(f.busy->starts.due_ns, start + PACE_COST_NS);
+    assert_true(pace_end(&y[0]));
+    // those that begin one after the other share by their weights
+    pace_seen(f.other, start);
+    for (unsigned i = 0; i < 2; i++) {
+        pace_begin(&y[1], f.other, 2, start);
+        assert_true(pace_end(&y[1]));
+    }
+    assert_true(pace_may(f.busy, 2, start + PACE_COST_NS, &again_ns));
+    pace_begin(&y[0], f.busy, 2, start + PACE_COST_NS);
+    assert_int_equal(f.busy->starts.due_ns, start + PACE_COST_NS + PACE_COST_NS * 3 / 2);
+    assert_true(pace_end(&y[0]));
+    for (unsigned i = 0; i < MANY; i++)
+        tenant_drop(many[i]);
     end(&f);
 }
 
@@ -125,9 +163,9 @@ a_tenant_that_uses_its_share_waits_while_the_other_one_begins(void **state)
     assert_true(pace_may(f.other, 2, start + MS, &again_ns));
     pace_begin(&y[1], f.other, 2, start + MS);
     assert_false(pace_may(f.busy, 2, start + 6 * MS, &again_ns));
-    assert_int_equal(again_ns, start + PACE_COST_NS + PACE_DEFER_NS);
+    assert_int_equal(again_ns, start + PACE_COST_NS);
     assert_true(pace_may(f.busy, 4, start + 6 * MS, &again_ns));
-    assert_true(pace_may(f.busy, 2, again_ns, &again_ns)); // it never waits longer
+    assert_true(pace_may(f.busy, 2, again_ns, &again_ns)); // its share pays for it now
     assert_true(pace_end(&y[1]));
     assert_true(pace_may(f.busy, 2, start + 6 * MS, &again_ns));
     pace_begin(&y[2], f.busy, 2, start + 6 * MS);
@@ -170,6 +208,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_tenant_beside_another_begins_as_many_as_its_share_of_the_processors),
+        cmocka_unit_test(many_that_begin_now_and_then_count_like_one),
         cmocka_unit_test(each_may_begin_one_and_a_job_that_lasts_is_not_young),
         cmocka_unit_test(a_tenant_that_is_alone_begins_as_many_as_it_wants),
         cmocka_unit_test(a_tenant_that_uses_its_share_waits_while_the_other_one_begins),

@@ -12,7 +12,8 @@ when
   it is idempotent             the method's own rule in the .proto file
   it has an idempotency key    unary calls and Start do; and the broker that answers now is the one
                                that got it the first time: it has been up for longer than the call
-                               has been on its way. One that was restarted has forgotten the key
+                               has been on its way. After a restart the caller decides: the broker
+                               still has the key, and executes nothing twice
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from stockade.errors import (
     ProtocolError,
     StockadeError,
 )
-from stockade.tls import unreachable
+from stockade.tls import rejected, unreachable
 from stockade.wire import Call, Core
 
 if TYPE_CHECKING:
@@ -75,9 +75,7 @@ class Link:
                 self._sock.settimeout(max(0.001, end - time.monotonic()))
                 data = self._sock.recv(_READ_BYTES)
                 if not data:
-                    raise BrokerUnreachable(
-                        f"{address.text}: closed the connection before the first byte"
-                    )
+                    raise rejected(address.text)
                 self.core.feed(data, time.monotonic())
         except StockadeError:
             raise

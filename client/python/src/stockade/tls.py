@@ -98,11 +98,29 @@ class TLS:
         raise AddressError("TLS: a pin is sha256// and 44 characters of base64")
 
 
+def rejected(address: str) -> BrokerUnreachable:
+    """Return the error for a peer that has closed the connection without a word."""
+    tls = "speak TLS there (tls+tcp://), " if address.startswith("tcp://") else ""
+    return BrokerUnreachable(
+        f"{address}: closed the connection before the first byte",
+        reason="CONNECTION_REJECTED",
+        info={"hint": f"it may {tls}be stopping, or have too many connections open"},
+    )
+
+
 def unreachable(address: str, e: OSError) -> StockadeError:
     """Return the error for a connection that was not made, or not with the peer that was meant."""
     why = getattr(e, "verify_message", None)  # an SSLCertVerificationError
     if why is not None:
-        return Unauthenticated(f"the broker's certificate is refused: {why}")
+        return Unauthenticated(
+            f"the broker's certificate is refused: {why}",
+            reason="TLS_BROKER_UNKNOWN",
+            info={
+                "subject": "address",
+                "hint": "give the CA file of the broker (TLS(ca_file=...), STOCKADE_CA_FILE), and "
+                "the name that its certificate has in the address",
+            },
+        )
     reason = getattr(e, "reason", None)  # an SSLError
     if isinstance(reason, str):
         return Unauthenticated(f"the TLS handshake failed: {reason}")

@@ -8,6 +8,8 @@ import os
 import signal
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -497,6 +499,41 @@ def test_a_request_larger_than_a_frame_is_refused_and_the_connection_lives(clien
     with pytest.raises(stockade.InvalidArgument, match="larger than"):
         client.stream(methods.RUN, process_service_pb2.RunRequest(command=command))
     client.info()
+
+
+# The program that calls ends.
+
+# A session, whose program says what it made and is then in the middle of a cell.
+SESSION = """
+import sys
+from stockade import Client, Sandbox
+client = Client(sys.argv[1])
+sandbox = Sandbox.create(ttl=120, client=client)
+sandbox.files.write("notes", "kept")
+context = sandbox.create_context()
+context.run("x = 41")
+process = sandbox.start("sh", "-c", sys.argv[2])
+print(sandbox.id, context.id, process.id, flush=True)
+code = "y = 1; print('begun'); import time; time.sleep(60)"
+context.run(code, on_stdout=lambda text: print(text, flush=True))
+"""
+
+
+def test_a_session_survives_the_death_of_its_program(broker: Broker, client: Client) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SESSION, broker.ipc, COUNT], stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdout is not None
+        sandbox_id, context_id, process_id = program.stdout.readline().split()
+        assert program.stdout.readline() == "begun\n"
+        program.kill()
+    sandbox = Sandbox.connect(sandbox_id, client=client)
+    assert sandbox.files.read("notes") == b"kept"
+    context = next(c for c in sandbox.contexts() if c.id == context_id)
+    assert context.run("x + y").text == "42"  # of the cell that was cut off, too
+    process = sandbox.attach(process_id)
+    assert process.wait().stdout == COUNTED  # from its first line, and to its last
+    sandbox.delete()
 
 
 # Restart.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import ssl
 import time
 import weakref
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import pytest
 
 from peer import INFO, Conversation, Peer, answer, data, end, goaway, http, message, once
 from stockade import aio, errors, methods, wire
+from stockade.tls import rejected, unreachable
 from stockade.v1 import process_service_pb2, sandbox_service_pb2, system_service_pb2, wire_pb2
 
 if TYPE_CHECKING:
@@ -73,6 +75,17 @@ def test_no_broker_at_the_address_is_told_at_once(tmp_path: Path) -> None:
             await aio.Client(f"ipc://{tmp_path}/none").info()
 
     run(main())
+
+
+def test_what_to_do_about_a_peer_that_is_not_the_broker_is_said() -> None:
+    assert "speak TLS there (tls+tcp://)" in (rejected("tcp://127.0.0.1:1").hint or "")
+    assert "TLS" not in (rejected("tls+tcp://127.0.0.1:1").hint or "TLS")
+    why = ssl.SSLCertVerificationError()
+    why.verify_message = "self-signed certificate"
+    error = unreachable("tls+tcp://127.0.0.1:1", why)
+    assert isinstance(error, errors.Unauthenticated)
+    assert error.reason == "TLS_BROKER_UNKNOWN"
+    assert "STOCKADE_CA_FILE" in (error.hint or "")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from stockade.errors import (
     ProtocolError,
     StockadeError,
 )
-from stockade.tls import unreachable
+from stockade.tls import rejected, unreachable
 from stockade.wire import Call, Core
 
 if TYPE_CHECKING:
@@ -284,9 +284,7 @@ async def _connect(core: Core, address: Address) -> _Streams:
         while not core.greeted:
             data = await reader.read(_READ_BYTES)
             if not data:
-                raise BrokerUnreachable(
-                    f"{address.text}: closed the connection before the first byte"
-                )
+                raise rejected(address.text)
             core.feed(data, time.monotonic())
     except BaseException:
         writer.close()

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job was not given a credential that it made: a password file for a database that it started, a key, a .env. Opening it is no theft,
+// as long as the job opens the same file under the same name. A file that a client or a snapshot put in its place is another file.
+// Files that are executed, or that list who may log in, are not excused; moving, linking and removing is not, either.
+//
+// A public key is no secret either: reading a file whose own name ends with .pub is excused, and so is the attempt.
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "box.h"
+#include "box_private.h"
+#include "sensitive.h"
+
+static bool
+ends_with(const char *path, const char *end)
+{
+    const size_t n = strlen(path), m = strlen(end);
+    return n >= m && strcmp(path + n - m, end) == 0;
+}
+
+static bool
+is_public_key(const struct watch_open *o, const char *path)
+{
+    return o->op == WATCH_FILE_OPEN && (o->flags & O_ACCMODE) == O_RDONLY &&
+           (o->result >= 0 || o->result == -ENOENT) && ends_with(path, ".pub");
+}
+
+static bool
+is_never_excused(const char *path)
+{
+    static const char *const names[] = {"/authorized_keys", "/authorized_keys2", "/rc",
+                                        "/environment"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (ends_with(path, names[i]))
+            return true;
+    return false;
+}
+
+static void
+note(struct box *b, uint64_t file, uint32_t path)
+{
+    b->own[b->own_n % BOX_OWN].file = file;
+    b->own[b->own_n % BOX_OWN].path = path;
+    b->own[b->own_n++ % BOX_OWN].job = b->job->number;
+}
+
+// Looks have no file: what stat shows of another one under this name is no secret.
+static bool
+is_noted(const struct box *b, const struct watch_open *o, uint32_t path)
+{
+    for (uint32_t i = 0; i < BOX_OWN; i++)
+        if (b->own[i].job == b->job->number && b->own[i].path == path &&
+            (o->op == WATCH_FILE_LOOK || b->own[i].file == o->file))
+            return true;
+    return false;
+}
+
+bool
+box_own_opens(struct box *b, const struct watch_open *o)
+{
+    char path[WATCH_PATH + 1] = "";
+    const bool is_open = o->op == WATCH_FILE_OPEN, is_look = o->op == WATCH_FILE_LOOK;
+    if ((!is_open && !is_look) || o->resolved_n == 0 || o->resolved_n >= WATCH_PATH - 1)
+        return false; // only the end of the path is known
+    memcpy(path, o->resolved, o->resolved_n);
+    if (strstr(path, "..") != NULL)
+        return false;
+    if (is_public_key(o, path))
+        return true;
+    if (b->job == NULL || b->job->number == 0 || !anomaly_sensitive_is_credential(o->rule) ||
+        is_never_excused(path) || (is_open && (o->result < 0 || o->file == 0)))
+        return false;
+    const uint32_t name = (uint32_t)box_hash(path, strlen(path), 0);
+    if (is_open && o->made != 0)
+        note(b, o->file, name);
+    return is_noted(b, o, name);
+}

@@ -1,0 +1,226 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Sandboxes whose files are on disk: what is refused, that files are no memory, limits, layers, a full host, kill -9, nothing left."""
+
+import os
+import signal
+import subprocess
+
+from api import PRECONDITION, PROCESS, SANDBOX, connect, main
+from broker import Broker, binary, small_disk
+from runner import Skipped, check, until
+from slowness import scaled
+from snapshots import make, restore
+from sp import EXHAUSTED, INVALID
+from volumes import loops, sh
+
+MIB = 1 << 20
+CONFIG = """
+socket: {mode: 0666}
+pool: 1
+bpf: {enabled: false}
+limits_max: {disk: 256M, memory: 512M, file_size: 256M}
+templates:
+  - name: default
+    storage: disk
+    limits: {disk: 96M, inodes: 1000, memory: 48M, file_size: 256M}
+  - {name: memory, limits: {disk: 16M}}
+"""
+FILL = """python3 -c '
+import os
+f = os.open("%s", os.O_WRONLY | os.O_CREAT)
+n = 0
+try:
+    while True: n += os.write(f, bytes(65536))
+except OSError as e: print(e.errno, n)
+'"""
+
+
+def new(c, **more):
+    return c.unary(SANDBOX + "Create", more).sandbox.id
+
+
+def remove(c, box):
+    c.unary(SANDBOX + "Delete", {"id": box})
+
+
+def ready(c, n):
+    def pool():
+        return next(t for t in c.unary("/stockade.v1.SystemService/Info", {}).templates if t.name == "default").pool_ready
+    until(lambda: pool() == n, lambda: f"{pool()} are ready")
+
+
+# ---- what is refused
+
+
+def a_host_without_what_it_needs_has_the_template_disabled(b, c):
+    hide = ("unshare", "-m", "sh", "-c", 'for f in /usr/sbin/mkfs.ext4 /sbin/mkfs.ext4 /usr/bin/mkfs.ext4; do '
+            '[ ! -e $f ] || mount --bind /dev/null $f || exit 9; done; exec "$@"', "sh")
+    config = os.path.join(b.folder, "stockaded.yaml")
+    for prefix, code in (((), 0), (hide, 78)):
+        r = subprocess.run([*prefix, binary("stockaded"), "--check-config", "--config", config], capture_output=True, check=False)
+        if r.returncode == 9:
+            raise Skipped("no mounts here")
+        check(r.returncode == code, f"{r}")
+        check((b"template default: storage: disk: mkfs.ext4 is not installed" in r.stdout + r.stderr) == (code != 0), f"{r}")
+    b.stop()
+    b.prefix = list(hide)
+    b.start()
+    b.prefix = []
+    try:
+        failed = connect(b).fails(SANDBOX + "Create", {})
+        check(failed.code == PRECONDITION and "mkfs.ext4 is not installed" in failed.message, f"{failed}")
+        check(not b.feature("storage-on-disk")["available"], "info says so")
+        check(b.cli("run", "--template", "memory", "true").returncode == 0, "and the others work")
+    finally:
+        b.stop()
+        b.start()
+
+
+def a_word_that_is_none_is_refused(b, c):
+    path = os.path.join(b.folder, "wrong.yaml")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(CONFIG.replace("storage: disk", "storage: tape"))
+    r = subprocess.run([binary("stockaded"), "--check-config", "--config", path], capture_output=True, check=False)
+    check(r.returncode == 78 and b"storage" in r.stderr + r.stdout, f"{r}")
+
+
+def the_size_is_the_templates(b, c):
+    for limits in ({"disk_bytes": 8 * MIB}, {"disk_bytes": 128 * MIB}, {"inodes": 500}):
+        failed = c.fails(SANDBOX + "Create", {"limits": limits})
+        check(failed.code == PRECONDITION and "DISK_FIXED" in str(failed.details), f"{limits}: {failed}")
+    box = new(c, limits={"memory_bytes": 64 * MIB, "disk_bytes": 96 * MIB})
+    check(c.unary(SANDBOX + "Get", {"id": box}).sandbox.limits.memory_bytes == 64 * MIB, "other limits can be set")
+    remove(c, box)
+
+
+def no_batch_recycles_one(b, c):
+    failed = c.fails(PROCESS + "RunBatch", {"key": "k", "reset": 2})
+    check(failed.code == INVALID and "reset" in str(failed), f"{failed}")
+
+
+# ---- what works
+
+
+def files_are_no_memory(b, c):
+    """More than the memory limit is written, and what is charged can be taken back at once."""
+    box = new(c)
+    check(sh(c, box, "head -c 80000000 /dev/urandom > big; cksum < big > sum; cksum < big | cmp - sum; stat -c %s big") == "80000000\n", "all there")
+    usage = c.unary(SANDBOX + "Get", {"id": box}).sandbox
+    check(usage.limits.memory_bytes == 48 * MIB, "of 48 MiB")
+    check(sh(c, box, "python3 -c 'import mmap; m = mmap.mmap(-1, 20 << 20); m.write(b\"x\" * (20 << 20)); print(1)'") == "1\n", "and room for a process")
+    remove(c, box)
+
+
+def limits_hold_and_what_the_template_says_fits(b, c):
+    box = new(c)
+    errno, n = sh(c, box, FILL % "/tmp/full").split()
+    check(errno == "28" and 95 * MIB <= int(n) <= 100 * MIB, f"{errno} {n}")
+    more, kept = sh(c, box, "head -c 1000000 /dev/zero > y 2>/dev/null; stat -c %s y; rm -f y /tmp/full; echo kept > K; cat K").split()
+    check(int(more) < 300_000 and kept == "kept", f"then nothing more fits: {more} {kept}")
+    made = int(sh(c, box, "python3 -c '\nimport os\nn = 0\ntry:\n while True: os.mknod(str(n)); n += 1\n"
+                  "except OSError: print(n)\nfor i in range(n): os.unlink(str(i))'"))
+    check(950 <= made <= 1100, f"{made} inodes")
+    check(sh(c, box, "ln -s A B; mkfifo F; mkdir -p d/e; mv d f; ls -A | tr '\\n' ' '") == "B F K f ", "a file system as any")
+    check("nosuid,nodev" in sh(c, box, "grep ' /dev/shm ' /proc/mounts"), "without set-id and devices")
+    remove(c, box)
+
+
+def layers_of_it_are_on_disk(b, c):
+    """Snapshots, while a job runs too, rollbacks, forks and a transaction."""
+    box = new(c)
+    sh(c, box, "head -c 50000000 /dev/urandom > big; cksum big > sum; echo one > A; echo s > /dev/shm/S")
+    make(c, box, "one")
+    sh(c, box, "echo two > A; rm big; echo t > /dev/shm/S")
+    make(c, box, "two")
+    job = c.start(box, "while :; do date > now; sleep 0.1; done")
+    c.unary("/stockade.v1.SnapshotService/Create", {"sandbox": box, "name": "live", "copy": True})
+    c.unary(PROCESS + "Signal", {"process_id": job.id, "signal": 9})
+    c.finish(job)
+    restore(c, box, "one")
+    check(sh(c, box, "cksum big | cmp - sum; cat A /dev/shm/S") == "one\ns\n", "as it was")
+    fork = c.unary(SANDBOX + "Fork", {"id": box, "count": 1}).sandboxes[0].id
+    sh(c, fork, "echo fork > A; cksum big | cmp - sum")
+    remove(c, box)
+    check(sh(c, fork, "cat A; cksum big | cmp - sum && stat -c '%u' big") == "fork\n1000\n", "it outlives its parent")
+    full = sh(c, fork, FILL % "/tmp/full").split()
+    check(full[0] == "28" and int(full[1]) <= 100 * MIB, f"its own disk has a limit: {full}")
+    remove(c, fork)
+    until(lambda: len(loops(b)) <= 1, lambda: f"only a ready one has a disk: {loops(b)}")
+
+
+def one_that_sleeps_wakes(b, c):
+    box = new(c, name="sleeper")
+    sh(c, box, "head -c 30000000 /dev/urandom > big; cksum big > sum")
+    c.unary(SANDBOX + "Sleep", {"id": box})
+    until(lambda: len(loops(b)) <= 1, lambda: f"it has no disk meanwhile: {loops(b)}")
+    check(sh(c, box, "cksum big | cmp - sum; echo woken > A; cat A") == "woken\n", "its files are there")
+    remove(c, box)
+
+
+def a_full_host_refuses_and_harms_nobody(b, c):
+    """All bytes are the sandbox's from the beginning, so two fit on this disk."""
+    b.stop()
+    b.prefix = small_disk(b.state, 290)
+    try:
+        b.start()
+        c = connect(b)
+        boxes = []
+        for _ in range(2):
+            ready(c, 1)
+            boxes.append(new(c))
+        failed = c.fails(SANDBOX + "Create", {})
+        check(failed.code == EXHAUSTED and "HOST_DISK_FULL" in str(failed.details), f"{failed}")
+        failed = c.fails("/stockade.v1.SnapshotService/Create", {"sandbox": boxes[0]})
+        check(failed.code == EXHAUSTED and "HOST_DISK_FULL" in str(failed.details), f"no room for another upper layer: {failed}")
+        for box in boxes:
+            errno, n = sh(c, box, FILL % "/tmp/full").split()
+            check(errno == "28" and int(n) >= 95 * MIB, f"each has what it was promised: {n}")
+        check(sh(c, boxes[0], "stat -c %s /tmp/full; rm /tmp/full; echo x > A; cat A").split()[1] == "x", "nothing is lost")
+        remove(c, boxes[0])
+        until(lambda: b.cli("run", "true").returncode == 0, lambda: f"then there is room for another one: {b.cli('run', 'true')}")
+    finally:
+        b.stop()
+        b.prefix = []
+        b.start()
+
+
+def kills_leave_nothing(b, c):
+    for victim in ("broker", "spawner"):
+        c = connect(b)
+        box = new(c)
+        sh(c, box, "echo x > A")
+        make(c, box, "one")
+        c.begin(SANDBOX + "Create", {})
+        if victim == "broker":
+            b.kill()
+        else:
+            os.kill(b.spawner(), signal.SIGKILL)
+            b.process.wait(scaled(60))
+        until(lambda: not loops(b), lambda: f"{victim}: no loop device is left: {loops(b)}")
+        disks = os.path.join(b.state, "disks")
+        check(not os.path.isdir(disks) or os.listdir(disks) == [], "and no file")
+        b.start()
+
+
+TESTS = [a_host_without_what_it_needs_has_the_template_disabled, a_word_that_is_none_is_refused, the_size_is_the_templates, no_batch_recycles_one,
+         files_are_no_memory, limits_hold_and_what_the_template_says_fits, layers_of_it_are_on_disk, one_that_sleeps_wakes,
+         a_full_host_refuses_and_harms_nobody, kills_leave_nothing]
+
+
+def each(test):
+    def run(b, _):
+        row = b.feature("storage-on-disk")
+        if not row["available"]:
+            raise Skipped(row["detail"])
+        try:
+            test(b, connect(b))
+        finally:
+            if b.process is not None:
+                b.cli("rm", "--all")
+    run.__name__ = test.__name__
+    return run
+
+
+if __name__ == "__main__":
+    main(Broker(config=CONFIG), [each(test) for test in TESTS])
