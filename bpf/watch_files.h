@@ -34,9 +34,6 @@ struct named {
     __u32 rule;      // the rule that it matches
     __u32 in_kernel; // whether the text is in kernel memory
     __u32 base_only; // use only the directory `at`, without the text
-    __u64 file;      // of struct watch_open
-    __u32 made;
-    __u32 zero;
 };
 
 enum { NOWHERE = -1 };
@@ -53,21 +50,24 @@ static __always_inline void show_built(struct watch_open *body, const struct pat
 
 enum { MADE_HERE = 0x100000 }; // FMODE_CREATED (linux/fs.h): the open made the file
 
-// Which file it is. Its address is its own while it is in memory, and a number is its own in its file system.
-static __always_inline void identify(struct named *f)
+// Which file it is. Its address is its own while it is in memory, and a number is its own in its file system. Not inline: its stack is
+// not added to those of the calls below (Linux 6.1 allows 512 bytes for a chain of them).
+static __noinline int identify(__u64 file, struct watch_open *body)
 {
     const __u64 golden = 0x9e3779b97f4a7c15ULL;
     __u32 mode = 0;
     __u64 inode = 0, number = 0;
-    if (bpf_probe_read_kernel(&mode, sizeof mode,
-                              (void *)(f->walked + bpf_core_field_offset(struct file, f_mode))) ||
+    if (!body || !file ||
+        bpf_probe_read_kernel(&mode, sizeof mode,
+                              (void *)(file + bpf_core_field_offset(struct file, f_mode))) ||
         bpf_probe_read_kernel(&inode, sizeof inode,
-                              (void *)(f->walked + bpf_core_field_offset(struct file, f_inode))) ||
+                              (void *)(file + bpf_core_field_offset(struct file, f_inode))) ||
         bpf_probe_read_kernel(&number, sizeof number,
                               (void *)(inode + bpf_core_field_offset(struct inode, i_ino))))
-        return;
-    f->made = (mode & MADE_HERE) != 0;
-    f->file = inode ^ number * golden;
+        return 0;
+    body->made = (mode & MADE_HERE) != 0;
+    body->file = inode ^ number * golden;
+    return 1;
 }
 
 static __noinline int report_file(struct named *f, struct path_scratch *s)
@@ -92,9 +92,10 @@ static __noinline int report_file(struct named *f, struct path_scratch *s)
     body->result = f->result;
     body->rule = f->rule;
     body->op = f->op;
-    body->made = f->made;
+    body->made = 0;
     body->zero = 0;
-    body->file = f->file;
+    body->file = 0;
+    identify(f->walked, body);
     body->path_n = f->n == 0 ? 0 : f->n <= WATCH_PATH ? f->n - 1 : WATCH_PATH - 1;
     (void)bpf_probe_read_kernel(body->path, sizeof body->path, s->text);
     show_built(body, s);
@@ -151,8 +152,6 @@ __noinline int path_named(struct named *f)
     if (rule == 0)
         return 0;
     f->rule = (__u32)rule - 1;
-    if (f->walked)
-        identify(f);
     report_file(f, s);
     return 1;
 }

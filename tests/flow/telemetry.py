@@ -251,7 +251,7 @@ def child(deed):
     return os.waitpid(p, 0)[1]
 for i in range(5): child(lambda: None)
 for i in range(3): child(lambda: os.kill(os.getpid(), signal.SIGKILL))
-for i in range(7): child(lambda: os.kill(os.getppid(), signal.SIGURG))
+for i in range(7): child(lambda: os.kill(os.getppid(), signal.SIGWINCH))
 for i in range(4): child(lambda: os.execv("/bin/true", ["true", str(i)]))
 for i in range(11): os.close(os.open("f%d" % i, os.O_WRONLY | os.O_CREAT))
 for i in range(6): os.rename("f%d" % i, "g%d" % i)

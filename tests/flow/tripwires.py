@@ -104,7 +104,8 @@ def programs_of_the_host_may_work_as_they_do(b, c):
 
 def a_look_at_a_sensitive_file_is_noted(b, c):
     box = create(b)
-    python(b, box, "open('.env', 'w').close()\nos.path.exists('.env'); time.sleep(0.05)")
+    python(b, box, "open('.env', 'w').close()")
+    python(b, box, "os.path.exists('.env'); time.sleep(0.05)")  # of another job: what a job made itself is no secret to it
     until(lambda: "sensitive-look" in found(b, box), f"noted: {findings(b, box)}")
     check(all(f["response"] == "log" for f in findings(b, box) if f["rule"] == "sensitive-look"), "and no more")
     b.cli("rm", box)
