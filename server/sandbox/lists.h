@@ -30,6 +30,7 @@ struct loop_timer;
 // Of one sandbox.
 struct lists_of {
     bool watched;
+    bool due;           // its folders are to be counted
     bool ends;          // it was destroyed for its lists
     uint64_t inherited; // names in layers of other sandboxes
     uint64_t names;     // the most that were seen

@@ -124,6 +124,35 @@ judge(struct sandboxes *all)
         blame(hides, growth);
 }
 
+// False: the spawner hangs, or is going; the next look tries again.
+static bool
+ask(struct sandbox *s, enum spawn_lists what, spawn_done *done)
+{
+    struct err e;
+    if (spawn_lists(s->all->srv->spawn, s->slot, s->generation, what, done, s, &e) < 0)
+        return false;
+    sandbox_hold(s);
+    s->all->lists.asked++;
+    return true;
+}
+
+static spawn_done on_counted;
+
+// One after the other, so that other requests to the spawner need not wait for all of them. False: none is left.
+static bool
+count_next(struct sandboxes *all)
+{
+    list_each(it, &all->owned)
+    {
+        struct sandbox *s = list_entry(it, struct sandbox, node);
+        const bool due = s->lists.due && can_ask(s);
+        s->lists.due = false;
+        if (due && ask(s, SPAWN_LISTS_FOLDERS, on_counted))
+            return true;
+    }
+    return false;
+}
+
 static void
 // NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
 on_counted(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
@@ -134,31 +163,17 @@ on_counted(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
     s->lists.folders = reply->ok != 0 ? reply->amount : 0;
     s->lists.hidden = reply->ok != 0 ? reply->hidden : 0;
     s->lists.hides_for = s->lists.hidden > 0 ? s->lists.hides_for + 1 : 0;
-    if (--all->lists.asked == 0)
+    all->lists.asked--;
+    if (!count_next(all))
         judge(all);
     sandbox_let_go(s);
 }
 
 static void
-ask(struct sandbox *s, enum spawn_lists what, spawn_done *done)
-{
-    struct err e;
-    if (spawn_lists(s->all->srv->spawn, s->slot, s->generation, what, done, s, &e) < 0)
-        return; // it hangs, or is going: the next look tries again
-    sandbox_hold(s);
-    s->all->lists.asked++;
-}
-
-static void
 count_all(struct sandboxes *all)
 {
-    list_each(it, &all->owned)
-    {
-        struct sandbox *s = list_entry(it, struct sandbox, node);
-        if (!can_ask(s))
-            continue;
-        ask(s, SPAWN_LISTS_FOLDERS, on_counted);
-    }
+    list_each(it, &all->owned) list_entry(it, struct sandbox, node)->lists.due = true;
+    (void)count_next(all);
 }
 
 static void
@@ -192,7 +207,7 @@ on_slabs(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
         l->slabs = l->slabs_now < l->slabs ? l->slabs_now : l->slabs;
         const bool grew = l->slabs_now - l->slabs >= LISTS_LOOK || l->now - l->low >= LISTS_MAX;
         if ((l->turn++ % EXACT_TURNS == 0 || grew) && can_ask(s))
-            ask(s, SPAWN_LISTS_UNCHARGED, on_exact);
+            (void)ask(s, SPAWN_LISTS_UNCHARGED, on_exact);
     }
     sandbox_let_go(s);
 }
@@ -213,7 +228,7 @@ look(void *cookie)
         any = s;
     }
     if (any != NULL && l->asked == 0)
-        ask(any, SPAWN_LISTS_SLABS, on_slabs); // of the host: any one will do
+        (void)ask(any, SPAWN_LISTS_SLABS, on_slabs); // of the host: any one will do
 }
 
 void
