@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -98,6 +99,12 @@ open_folder(struct audit *a, struct err *e)
     }
     if ((st.st_mode & (S_IWGRP | S_IRWXO)) != 0 && fchmod(a->dir, st.st_mode & 0750) < 0)
         return err_sys(e, errno, "protect %s", a->folder);
+    // On the folder: what two would write to changes with each file (flock(2): the lock goes with the last copy of `dir`).
+    if (flock(a->dir, LOCK_EX | LOCK_NB) < 0) {
+        int r = err_set(e, ERR_FAILED_PRECONDITION, "another process writes to %s", a->folder);
+        err_detail(e, "AUDIT_IN_USE", a->folder, "end that process");
+        return r;
+    }
     return 0;
 }
 

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -104,14 +103,9 @@ audit_file_open(struct audit *a, uint32_t number, bool make, struct err *e)
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_sys(e, errno, "open %s/%s", a->folder, name);
-    int r = audit_file_check(fd, name, e);
+    const int r = audit_file_check(fd, name, e);
     if (r < 0)
         return r;
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        r = err_set(e, ERR_FAILED_PRECONDITION, "another process writes to %s/%s", a->folder, name);
-        err_detail(e, "AUDIT_IN_USE", NULL, "end that process");
-        return r;
-    }
     // what an earlier run left in memory is not in `unsynced`
     if (a->settings.sync != AUDIT_SYNC_NONE && (make ? fsync(a->dir) : a->system->sync(fd)) < 0)
         return err_sys(e, errno, "write %s/%s to the disk", a->folder, name);

@@ -21,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "proto/audit_scan.h"
@@ -70,7 +69,7 @@ copy(const struct audit *a, int *out, struct err *e)
     (void)unlinkat(a->dir, fresh_name, 0);
     int auto_close fd =
         openat(a->dir, fresh_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+    if (fd < 0)
         return fail(a, "begin another file of", e);
     for (size_t done = 0; done < a->unsynced.n;) {
         const ssize_t n = pwrite(fd, a->unsynced.bytes + done, a->unsynced.n - done, (off_t)done);
