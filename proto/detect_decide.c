@@ -146,14 +146,18 @@ is_of_paths(const struct detect_rule *r)
 static const char *
 why_broker(const struct detect_rule *r)
 {
-    bool some = false, all = true;
+    bool some = false, all = true, connects = false;
     for (uint32_t i = 0; i < r->matches_n; i++) {
+        connects = connects || (r->match[i].kinds[0] & BIT(CONNECT)) != 0;
         some = some || (r->match[i].kinds[0] & SUSPICIOUS) != 0;
         all = all && ((r->match[i].kinds[0] & ~SUSPICIOUS) | r->match[i].kinds[1]) == 0;
     }
     if (all)
         return "the kernel reports only what is suspicious or what rules of the host name, and the "
                "broker compares and counts that";
+    if (!some && connects)
+        return "all events of these kinds are reported, of connections those that leave the "
+               "sandbox, but not to port 53, and the broker compares and counts them";
     return some
                ? "the kernel reports only what is suspicious of some of these kinds of events, and "
                  "all others; the broker compares and counts them"

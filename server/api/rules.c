@@ -41,6 +41,7 @@ no_file(const char *name, struct err *e)
 
 // A change that is waited for.
 struct changing {
+    struct server *s;
     struct call *call;
     const ProtobufCMessageDescriptor *answer;
     struct rule_change *change;
@@ -48,16 +49,22 @@ struct changing {
     bool is_rule;
 };
 
+static bool
+unwatched(const struct server *s)
+{
+    return !telemetry_watches(s->telemetry, false);
+}
+
 static void
-reply_file(struct call *c, const ProtobufCMessageDescriptor *answer, const struct tenant_rules *t,
-           const char *name, bool text)
+reply_file(const struct server *s, struct call *c, const ProtobufCMessageDescriptor *answer,
+           const struct tenant_rules *t, const char *name, bool text)
 {
     Stockade__V1__RulesServiceGetResponse response;
     _Static_assert(sizeof response == sizeof(Stockade__V1__RulesServiceSetResponse),
                    "they are filled in the same way");
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
     const struct rule_file *f = tenant_rules_file(t, name);
-    const struct rules_shown shown = {t->rules, t->tenant, name, true, false};
+    const struct rules_shown shown = {t->rules, t->tenant, name, true, unwatched(s)};
     answer->message_init((ProtobufCMessage *)&response);
     response.file = a != NULL && f != NULL ? rules_convert_file(a, t, f, text) : NULL;
     if (response.file == NULL || !rules_convert(a, &shown, &response.rules, &response.n_rules))
@@ -67,14 +74,14 @@ reply_file(struct call *c, const ProtobufCMessageDescriptor *answer, const struc
 }
 
 static void
-reply_rule(struct call *c, const ProtobufCMessageDescriptor *answer, const struct tenant_rules *t,
-           const char *id)
+reply_rule(const struct server *s, struct call *c, const ProtobufCMessageDescriptor *answer,
+           const struct tenant_rules *t, const char *id)
 {
     Stockade__V1__RulesServiceEnableResponse response;
     _Static_assert(sizeof response == sizeof(Stockade__V1__RulesServiceDisableResponse),
                    "they are filled in the same way");
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
-    const struct rules_shown shown = {t->rules, t->tenant, NULL, true, false};
+    const struct rules_shown shown = {t->rules, t->tenant, NULL, true, unwatched(s)};
     answer->message_init((ProtobufCMessage *)&response);
     const int i = detect_find(t->rules, id);
     response.rule = a != NULL && i >= 0 ? rules_convert_rule(a, &shown, (uint32_t)i) : NULL;
@@ -93,11 +100,11 @@ on_changed(void *cookie, struct tenant_rules *t, const struct err *e)
     if (e != NULL)
         call_fail(w->call, e);
     else if (w->is_rule)
-        reply_rule(w->call, w->answer, t, w->name);
+        reply_rule(w->s, w->call, w->answer, t, w->name);
     else if (w->answer == none.base.descriptor)
         call_reply(w->call, &none.base);
     else
-        reply_file(w->call, w->answer, t, w->name, false);
+        reply_file(w->s, w->call, w->answer, t, w->name, false);
     free(w);
 }
 
@@ -123,7 +130,8 @@ change(struct server *s, struct call *c, const struct rules_wanted *wanted,
         convert_no_memory(c);
         return;
     }
-    *w = (struct changing){.call = c, .answer = answer, .is_rule = wanted->what == RULES_SWITCH};
+    *w = (struct changing){
+        .s = s, .call = c, .answer = answer, .is_rule = wanted->what == RULES_SWITCH};
     (void)snprintf(w->name, sizeof w->name, "%s", wanted->name);
     if (rules_change(s->rules, wanted, &s->config->anomaly.rules, on_changed, w, &w->change, &e) <
         0) {
@@ -182,7 +190,7 @@ get(struct server *s, struct call *c, const ProtobufCMessage *req)
         return;
     const struct tenant_rules *t = tenant_rules_find(s->rules, tenant);
     if (t != NULL && tenant_rules_file(t, name) != NULL) {
-        reply_file(c, &stockade__v1__rules_service_get_response__descriptor, t, name, true);
+        reply_file(s, c, &stockade__v1__rules_service_get_response__descriptor, t, name, true);
         return;
     }
     (void)no_file(name, &e);
@@ -219,10 +227,9 @@ list(struct server *s, struct call *c, const ProtobufCMessage *req)
         return;
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
     const struct tenant_rules *t = tenant_rules_find(s->rules, tenant);
-    const bool unwatched = !telemetry_watches(s->telemetry, false);
-    const struct rules_shown own = {t != NULL ? t->rules : NULL, tenant, NULL, true, unwatched};
+    const struct rules_shown own = {t != NULL ? t->rules : NULL, tenant, NULL, true, unwatched(s)};
     const bool all = principal_has(call_principal(c), SCOPE_TENANTS_READ);
-    const struct rules_shown host = {.whole = all, .unwatched = unwatched};
+    const struct rules_shown host = {.whole = all, .unwatched = unwatched(s)};
     bool whole = a != NULL && add_files(a, t, &response) &&
                  rules_convert(a, &own, &response.rules, &response.n_rules);
     for (size_t i = 0; whole && i < response.n_rules; i++)
@@ -253,8 +260,7 @@ check(struct server *s, struct call *c, const ProtobufCMessage *req)
         return;
     }
     struct arena *auto_arena a = arena_new(CONVERT_ARENA_MAX);
-    const struct rules_shown shown = {d, call_tenant(c), m->name, true,
-                                      !telemetry_watches(s->telemetry, false)};
+    const struct rules_shown shown = {d, call_tenant(c), m->name, true, unwatched(s)};
     if (a == NULL || !rules_convert(a, &shown, &response.rules, &response.n_rules)) {
         convert_no_memory(c);
     } else {

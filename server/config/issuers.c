@@ -82,10 +82,9 @@ read_scopes(const struct config_reader *r, const struct config_key *k, struct ya
     struct jwt_grant *g = to;
     (void)k;
     int rc = config_scopes(r, n, &g->scopes);
+    // Each exchange makes another principal, so with these one person could be several approvers.
     const uint32_t kept = scopes_of_operators(g->scopes);
-    if (rc == 0 &&
-        kept !=
-            0) // each exchange makes another principal, so one person could be several approvers
+    if (rc == 0 && kept != 0)
         return config_fail(r, n, "only operators give the right %s, with a key or a certificate",
                            scopes_first(kept));
     return rc;

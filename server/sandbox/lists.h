@@ -11,7 +11,8 @@
 //     16 MiB above its lowest  ->  descriptors of folders, per sandbox. None has many: that is the new lowest
 //     128 MiB above it         ->  destroys the sandbox whose descriptors may hold most, one after the other until it is below
 //
-// So one sandbox can hold 128 MiB at most, and what it can make between two looks.
+// So one sandbox can hold 128 MiB at most, and what it can make between two looks. Sandboxes are counted one after the other, and below
+// 128 MiB counts take at most a fifth of the spawner's time, so that many sandboxes with many descriptors delay no other requests.
 //
 // Its jobs end with OUTCOME_LIMIT, and the kernel frees the lists with their descriptors. A sandbox may hold most if its number
 // of descriptors, times the names that its files have, is highest, since no interface shows whose a list is. One with few names and
@@ -45,6 +46,8 @@ struct lists {
     uint32_t watched, ending;
     uint32_t asked; // replies that are missing
     uint32_t turn;
-    uint64_t low, now;         // bytes that are not charged
+    uint64_t began_ns,
+        again_ns;      // uv_hrtime() of the last count, and from which there may be another one
+    uint64_t low, now; // bytes that are not charged
     uint64_t slabs, slabs_now; // charged ones, too; when `now` was read, and at the last look
 };

@@ -14,6 +14,7 @@
 enum {
     LOOK_MS = 100,
     EXACT_TURNS = 20, // at least one exact look in so many
+    COUNT_REST = 4,   // after a count, so many times as long without one
     // descriptors; a sandbox with few names may have more than one job needs
     FOLDERS_MANY = 16,
     // what a program sends to another arrives before the second
@@ -100,7 +101,9 @@ judge(struct sandboxes *all)
     struct lists *l = &all->lists;
     struct sandbox *worst = NULL, *hides = NULL;
     const uint64_t growth = l->now - l->low;
+    const uint64_t now_ns = uv_hrtime();
     uint64_t suspects = 0;
+    l->again_ns = now_ns + COUNT_REST * (now_ns - l->began_ns);
     if (l->ending > 0)
         return; // what it held is being freed
     list_each(it, &all->owned)
@@ -172,6 +175,7 @@ on_counted(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
 static void
 count_all(struct sandboxes *all)
 {
+    all->lists.began_ns = uv_hrtime();
     list_each(it, &all->owned) list_entry(it, struct sandbox, node)->lists.due = true;
     (void)count_next(all);
 }
@@ -188,7 +192,8 @@ on_exact(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
         l->now = reply->amount;
         l->low = l->low == 0 || l->now < l->low ? l->now : l->low;
         l->slabs = l->slabs_now;
-        if (l->now - l->low >= LISTS_STEP)
+        const uint64_t growth = l->now - l->low;
+        if (growth >= LISTS_MAX || (growth >= LISTS_STEP && uv_hrtime() >= l->again_ns))
             count_all(s->all);
     }
     sandbox_let_go(s);

@@ -7,6 +7,8 @@
 // has at most its share of the processors in young sandboxes: those that were given to a request less than PACE_YOUNG_NS ago and
 // have not ended. The others wait in the queue, and their sandboxes in the pool. Jobs that run longer are not limited by this.
 //
+// Its share is that of its weight among the tenants that use theirs; all that begin a sandbox now and then count like one (rpc/fair.h).
+//
 // Most of what a short job costs is done by others, before and after it: the spawner, the birth of the next sandbox for the pool, and
 // the kernel's threads that remove this one. So one sandbox at a time can keep two processors busy, and each beginning is also
 // counted as PACE_COST_NS of the tenant's share: it may be PACE_YOUNG_NS ahead of that share, and then waits.

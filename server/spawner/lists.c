@@ -40,9 +40,9 @@ is_uncharged(const char *name)
 }
 
 static FILE *
-open_of_proc(const struct spawner *s, const char *name)
+open_text(int folder_fd, const char *name)
 {
-    int fd = openat(s->proc_fd, name, O_RDONLY | O_CLOEXEC);
+    int fd = openat(folder_fd, name, O_RDONLY | O_CLOEXEC);
     FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
     if (fd >= 0 && f == NULL)
         (void)close(fd);
@@ -54,7 +54,7 @@ all_slabs(const struct spawner *s, uint64_t *out, struct err *e)
 {
     static const char key[] = "SUnreclaim:";
     char line[256];
-    FILE *f = open_of_proc(s, "meminfo");
+    FILE *f = open_text(s->proc_fd, "meminfo");
     if (f == NULL)
         return err_sys(e, errno, "open /proc/meminfo");
     int r = err_set(e, ERR_INTERNAL, "/proc/meminfo has no SUnreclaim");
@@ -74,7 +74,7 @@ uncharged(const struct spawner *s, uint64_t *out, struct err *e)
 {
     char line[512];
     unsigned long long objects, bytes;
-    FILE *f = open_of_proc(s, "slabinfo");
+    FILE *f = open_text(s->proc_fd, "slabinfo");
     if (f == NULL)
         return all_slabs(s, out, e);
     *out = 0;
@@ -181,13 +181,9 @@ look_at_tasks(const struct spawner *s, struct look *l, int cgroup_fd, const char
 {
     char path[300], line[32];
     (void)snprintf(path, sizeof path, "%s/cgroup.threads", name);
-    int fd = openat(cgroup_fd, path, O_RDONLY | O_CLOEXEC);
-    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
-    if (f == NULL) {
-        if (fd >= 0)
-            (void)close(fd);
+    FILE *f = open_text(cgroup_fd, path);
+    if (f == NULL)
         return;
-    }
     while (!is_late(l) && fgets(line, sizeof line, f) != NULL) {
         long task = strtol(line, NULL, 10);
         if (task > 0)

@@ -502,6 +502,7 @@ def a_rule_says_who_decides_it(b):
     check(shown["decided_by"] == "nobody" and "it finds nothing" in shown["decided_why"], shown)
     shown = b.json("rules", "show", "to-a-port")[1]
     check(shown["decided_by"] == "broker" and "all events of these kinds are reported" in shown["decided_why"], shown)
+    check("those that leave the sandbox, but not to port 53" in shown["decided_why"], shown)
     check(b"decided by   broker: all events of these" in b.cli("rules", "show", "to-a-port").stdout, "in words")
 
 
@@ -542,6 +543,12 @@ def a_rule_says_that_system_calls_are_not_watched(_):
         check("system calls are not watched (anomalies.syscalls, telemetry.syscalls)" in shown["decided_why"], shown)
         shown = b.json("rules", "show", "programs")[1]
         check("of some of these kinds" in shown["decided_why"], shown)
+        c = connect(b)
+        text = CALLS.replace("id: ", "id: own-")
+        for method, request in (("Set", {"name": "own", "text": text}), ("Get", {"name": "own"})):
+            rules = c.unary(RULES_SERVICE + method, request).rules
+            why = next(r.decided_why for r in rules if r.id == "own-looks")
+            check("system calls are not watched" in why, f"{method} says the same: {why}")
 
 
 if __name__ == "__main__":
