@@ -190,6 +190,10 @@ int detect_make_rule(const struct config_reader *file, struct arena *a,
                      struct detect_rule *out);
 struct yaml_node *detect_node(struct yaml_node *n, const char *key);
 
+// detect_fields.c: refuses a rule that needs a field which none of its kinds of events has.
+int detect_check_fields(const struct config_reader *file, const struct detect_rule *r,
+                        struct yaml_node *node);
+
 // detect_tripwire.c: what a tripwire of a later file does not say is as in the earlier one.
 int detect_inherit(const struct config_reader *file, struct arena *a,
                    const struct detect_rule *earlier, struct yaml_node *node,

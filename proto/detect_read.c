@@ -97,6 +97,8 @@ add_rule(struct reading *r, const struct config_reader *f,
     if (rc == 0)
         rc = check_tripwire(f, rule, node);
     if (rc == 0)
+        rc = detect_check_fields(f, rule, node);
+    if (rc == 0)
         rc = check_cost(r, f, rule, node);
     if (rc < 0)
         return rc;

@@ -124,11 +124,15 @@ def box_of(b, box):
     return one
 
 
+NEVER = "rules:\n  - {id: never, severity: info, message: m, match: {kinds: [exec], all: [{path: {exact: [/a]}}]}}\n"
+
+
 def wrong_files_say_where(b):
     bad = FOLDER + "/bad"
     for text, says in (("rules: [{id: r}]", ":1:9: "), ("rules: {}", "must be a list"), ("rulez: []", "did you mean rules?"),
                        (RULES.replace("times: 3}", "times: 2}"), "finding 1 of 1 did not come"),
                        ("rules:\n  - {id: r, severity: info, message: '{x}', match: {kinds: [exec]}}", ":2:"), ("\t", ":1:"),
+                       (NEVER, ":2:81: path: rule never: its kinds of events have no field path, so this never matches; these have it: file_transfer, sensitive_open"),
                        ("&a [*a]", ":1:"), ("\0", "bad"), ("{" * 100, "bad"), ("- " * 50000, "bad")):
         write(text, bad)
         for action in (("check", bad), ("ls", bad), ("show", "r", bad), ("test", bad)):
@@ -274,9 +278,9 @@ def wrong_rules_of_a_tenant_change_nothing(b):
     for text, says in (("rules: [{id: r}]", "mine:1:9: "), ("\t", "mine:1:"), (OWN % ("flood", "log", "x"), "flood is a rule of the host"),
                        (OWN % ("fork-storm", "log", "x"), "is a rule of the host"), (OWN % ("rules-over-budget", "log", "x"), "of the host"), (OWN % ("rules-events-lost", "log", "x"), "of the host"),
                        ("rules: [{id: fork-storm, tripwire: true, severity: info}]", "only the host may change a tripwire"),
-                       (OWN % ("x", "log", "x") * 2, "duplicate"), ("rules:\n" + "".join(
+                       (OWN % ("x", "log", "x") * 2, "duplicate"), (NEVER, "mine:2:81: path: rule never: its kinds of events have no field path"), ("rules:\n" + "".join(
                            f"  - {{id: r{i}, severity: info, message: m, match: {{kinds: [exec]}}}}\n" for i in range(33)), "mine:34:5: more than 32 rules"),
-                       ("rules:\n  - {id: r, severity: info, message: m, match: {kinds: [exec], all: [{path: {glob: [" +
+                       ("rules:\n  - {id: r, severity: info, message: m, match: {kinds: [exec], all: [{arguments: {glob: [" +
                         ", ".join(["'*a*b*'"] * 64) + "]}}]}}\n" * 1, "")):
         set_own(b, "mine" if says else "cost", text, code=1 if says else 0, says=says)
         check("look-here" in own(b, "get", "mine"), "the file is as it was")

@@ -441,7 +441,7 @@ the_cost_of_rules_is_bounded(void **unused)
     assert_true(read_with(text, &detect_bounds_tenant, &e) < 0);
     assert_non_null(strstr(e.text, "more than 32 rules"));
     assert_int_equal(read_with(text, &detect_bounds_host, &e), 0);
-    assert_true(read_with(RULE(EXECS "aggregate: {function: distinct, of: name, threshold: 1024, "
+    assert_true(read_with(RULE(EXECS "aggregate: {function: distinct, of: comm, threshold: 1024, "
                                      "keys: 4096}"),
                           &detect_bounds_tenant, &e) < 0);
     assert_non_null(strstr(e.text, "lower keys"));
@@ -459,7 +459,7 @@ the_cost_of_rules_is_bounded(void **unused)
     assert_non_null(strstr(e.text, "compares an event up to"));
     n = (size_t)snprintf(text, sizeof text,
                          "rules: [{id: r, severity: info, message: m, match: {kinds: [exec]}, "
-                         "aggregate: {keys: 4096, function: distinct, of: name, threshold: 1000}, "
+                         "aggregate: {keys: 4096, function: distinct, of: comm, threshold: 1000}, "
                          "tests: [");
     for (int i = 0; i < 32; i++)
         n += (size_t)snprintf(text + n, sizeof text - n,

@@ -198,7 +198,7 @@ paths_are_named_to_the_kernel(void **unused)
         detect_paths(rules, add_path, paths);
         assert_string_equal(paths, "");
     }
-    load(RULE("match: {kinds: [exec], all: [{path: {exact: [/a]}}]}"));
+    load(RULE("match: {kinds: [file_transfer], all: [{path: {exact: [/a]}}]}"));
     struct detect_view v;
     assert_true(detect_view(rules, 0, &v) && v.kernel_paths == 0);
 }
