@@ -24,6 +24,7 @@
 #include "proto/now.h"
 #include "server/telemetry/record.h"
 #include "server/relay/relay.h"
+#include "server/sandbox/agent.h"
 #include "server/sandbox/observers.h"
 #include "server/sandbox/sandbox.h"
 #include "server/base/server.h"
@@ -350,6 +351,7 @@ on_event(void *cookie, struct sandbox *s, struct job *j, const struct event *eve
     struct box *b = enter(a, s, j, event->time_ns);
     if (b == NULL)
         return;
+    b->ours = event->kind == EVENT_OPEN && j == NULL && agents_are_ours(s, event->cgroup);
     a->pid = event->pid;
     (void)record_text(event->comm, sizeof event->comm, a->comm, sizeof a->comm);
     enum box_exe exe = BOX_EXE_KNOWN;

@@ -40,6 +40,7 @@ box_enter(struct box *b, struct box_job *j, struct detect *rules)
 {
     b->job = j;
     b->rules = rules;
+    b->ours = false;
 }
 
 uint64_t

@@ -105,6 +105,7 @@ struct box {
     } reported[BOX_REPORTED]; // reported subjects, each once within the rule's window
     struct list jobs;         // running jobs: struct box_job
     struct box_job *job;      // job of the current call; NULL: unknown
+    bool ours;                // the current call is about a program of ours
     struct box_scope whole;
     struct box_distinct denied[BOX_DISTINCT], metadata[BOX_DISTINCT_FEW],
         by_shell[BOX_DISTINCT_FEW];

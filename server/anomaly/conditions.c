@@ -88,7 +88,7 @@ add_facts(struct box *b, const struct event *head, const void *body, enum box_ex
         detect_set_number(ev, DETECT_UNPROFILED, exe == BOX_EXE_NEW);
     if (head->kind == EVENT_OPEN)
         detect_set_number(ev, DETECT_OWN_TOOL,
-                          box_own_opens(b, body) || box_tool_opens(b, head, body) ||
+                          b->ours || box_own_opens(b, body) || box_tool_opens(b, head, body) ||
                               box_known_opens(b, head, body));
     if (head->kind == EVENT_DANGEROUS)
         detect_set_number(ev, DETECT_OWN_TOOL, ((const struct watch_syscall *)body)->own != 0);

@@ -42,6 +42,7 @@ struct agent {
     uint32_t number, pid; // pid: 0 before it has started
     enum agent_state state;
     bool takes_fd;
+    bool ours, known;   // a program of ours; its cgroup is in sandbox.ours
     uint64_t oom_kills; // of its sandbox when it began, where the kernel counts none for its cgroup
     const struct agent_events *events; // NULL: nobody waits for them any more
     void *cookie;
@@ -250,6 +251,7 @@ agent_start(struct sandbox *s, const struct agent_spec *spec, const struct agent
         return err_errno(e);
     a->state = AGENT_STARTING;
     a->takes_fd = spec->takes_fd;
+    a->ours = spec->program_fd >= 0;
     a->number = AGENT_NUMBER_FIRST + s->agents_begun++;
     int r = send_start(a, spec, take_fd(&theirs), e);
     if (r < 0) {
@@ -387,6 +389,29 @@ find(const struct sandbox *s, uint32_t number)
     return NULL;
 }
 
+// Before its cgroup is removed, because its events may arrive after its end.
+static void
+note_cgroup(struct agent *a)
+{
+    struct sandbox *s = a->sandbox;
+    const uint64_t id = a->ours && !a->known ? cgstat_cgroup_id(&s->dirs, a->number) : 0;
+    if (id == 0)
+        return;
+    a->known = true;
+    s->ours[s->ours_n++ % SANDBOX_OURS] = id;
+}
+
+bool
+agents_are_ours(struct sandbox *s, uint64_t cgroup)
+{
+    for (struct list *it = s->agents.next; it != &s->agents; it = it->next)
+        note_cgroup(list_entry(it, struct agent, of_sandbox));
+    for (size_t i = 0; i < SANDBOX_OURS; i++)
+        if (cgroup != 0 && s->ours[i] == cgroup)
+            return true;
+    return false;
+}
+
 bool
 agents_started(struct sandbox *s, uint32_t number, uint32_t pid)
 {
@@ -459,6 +484,7 @@ agents_exited(struct sandbox *s, uint32_t number, uint32_t status)
     if (a == NULL) // closed by one of them
         return true;
     explain(a, (int)status, &e);
+    note_cgroup(a);
     if (s->link != NULL && guest_link_remove(s->link, number, &ignored) < 0)
         log_err_about(LOG_WARNING, "remove-job", &(struct log_about){.sandbox = s->id.id},
                       &ignored);

@@ -75,6 +75,7 @@ struct label {
 };
 
 enum { LABELS_MAX = 32 };
+enum { SANDBOX_OURS = 4 };
 
 // What a sandbox that was asleep keeps: it goes on as the one that it was.
 struct sandbox_identity {
@@ -190,6 +191,8 @@ struct sandbox {
 
     struct list agents; // agent programs (agent.c)
     uint32_t agents_n, agents_begun;
+    uint64_t ours[SANDBOX_OURS]; // cgroups of the last programs of ours among them; 0: none
+    uint32_t ours_n;
 
     // Of the layer volume/, which alone uses them: the first `mounted` of these are mounted; owned.
     struct mounts *mounts;

@@ -3,6 +3,7 @@
 """What the tripwires excuse, and jobs that imitate it: debuggers, LeakSanitizer, valgrind, wake-ups of servers, credentials that a job made."""
 
 import shutil
+import tempfile
 
 from api import main
 from broker import Broker
@@ -150,8 +151,28 @@ def a_credential_that_was_given_stays_one(b, _):
     b.cli("rm", box)
 
 
+def what_the_owner_carries_is_not_done_by_a_job(b, _):
+    box = create(b)
+    with tempfile.TemporaryDirectory() as folder:
+        for n in range(3):
+            given(b, box, ".env")
+            r = b.cli("cp", f"{box}:.env", f"{folder}/{n}")
+            check(r.returncode == 0, r.stderr)
+    check(rules_of(b, box) == set(), f"into the sandbox, and out of it: {b.json('anomalies', '--sandbox', box)[1]}")
+    bash(b, box, "cat .env")
+    check(rules_of(b, box) == {"sensitive-path"}, "a job that reads it")
+    b.cli("rm", box)
+
+    box = create(b)
+    given(b, box, ".env")
+    bash(b, box, "cp /bin/cat stockade-files; exec -a stockade-files ./stockade-files .env")
+    check(rules_of(b, box) == {"sensitive-path"}, "a job with the name of the broker's program")
+    b.cli("rm", box)
+
+
 TESTS = [only_a_debugger_of_the_host_may_ask_for_ptrace, a_process_may_attach_to_its_own_memory_only, libraries_are_found_where_a_loader_runs,
-         a_signal_that_ends_nobody_is_no_storm, credentials_that_a_job_made_are_its_own, a_credential_that_was_given_stays_one]
+         a_signal_that_ends_nobody_is_no_storm, credentials_that_a_job_made_are_its_own, a_credential_that_was_given_stays_one,
+         what_the_owner_carries_is_not_done_by_a_job]
 
 if __name__ == "__main__":
     main(Broker(config="pool: 2\n"), TESTS)
