@@ -47,15 +47,6 @@ struct zygote {
     struct loop_timer *timer;
 };
 
-static void
-report(struct zygote *z, const struct err *e)
-{
-    if (!z->reported) {
-        z->reported = true;
-        pool_warmed(z->all->srv->pool, z->sandbox, e);
-    }
-}
-
 // Frees it, if nothing of it is left.
 static void
 settle(struct zygote *z)
@@ -67,12 +58,26 @@ settle(struct zygote *z)
     free(z);
 }
 
+// Reports to the pool, once, and last: the pool may give the sandbox to a request, and delete it when that fails, which ends the rest of
+// the zygote. It may be freed after this.
+static void
+settle_and_report(struct zygote *z, const struct err *e)
+{
+    struct pool *pool = z->all->srv->pool;
+    struct sandbox *s = z->sandbox;
+    const bool reported = z->reported;
+    z->reported = true;
+    settle(z);
+    if (!reported)
+        pool_warmed(pool, s, e);
+}
+
 // ---- the spare
 
 static void
 on_spare_ready(void *cookie)
 {
-    report(cookie, NULL);
+    settle_and_report(cookie, NULL);
 }
 
 static void
@@ -80,8 +85,7 @@ on_spare_ended(void *cookie, const struct err *why)
 {
     struct zygote *z = cookie;
     z->spare = NULL;
-    report(z, why);
-    settle(z);
+    settle_and_report(z, why);
 }
 
 static const struct image_events spare_events = {.ready = on_spare_ready, .ended = on_spare_ended};
@@ -109,11 +113,8 @@ on_fork_again(void *cookie)
 static void
 give_up(struct zygote *z, const struct err *why)
 {
-    struct agent *process = z->process;
-    report(z, why);
-    z->process = NULL;
-    agent_close(process);
-    settle(z);
+    agent_close(take_ptr(z->process));
+    settle_and_report(z, why);
 }
 
 static void
@@ -160,8 +161,7 @@ on_ended(void *cookie, const struct err *why)
     struct zygote *z = cookie;
     z->process = NULL;
     loop_timer_stop(&z->timer);
-    report(z, why);
-    settle(z);
+    settle_and_report(z, why);
 }
 
 static const struct agent_events process_events = {.packet = on_packet, .ended = on_ended};

@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Warm sandboxes: a python that runs already, from which the interpreters of contexts are forked."""
 
+import os
+import tempfile
+
 import sp
-from api import SANDBOX, SYSTEM, main
+from api import SANDBOX, SYSTEM, connect, main
 from broker import Broker
 from interpreter import CODE, CRASHED, OK, box, run
 from runner import check, until
@@ -218,6 +221,34 @@ def a_reload_replaces_them(b, c):
         c.unary(SANDBOX + "Delete", {"id": one})
 
 
+def twins(folder):
+    """What becomes of a request whose name another one takes while an interpreter is warmed up for it. There is room for two sandboxes,
+    so no other one is made for the request."""
+    config = ("pool: 0\nquotas: {sandboxes: 2}\ntemplates:\n  - {name: default}\n  - {name: cold, pool: 1}\n"
+              f"  - {{name: slow, pool: 1, paths: ['{folder}'], env: {{PYTHONPATH: '{folder}'}}, warm: {{python: [slow]}}}}\n")
+    with Broker(config=config, name="-slow") as other:
+        d = connect(other)
+        until(lambda: template(d, "cold").pool_ready == 1 and d.unary(SYSTEM + "Info", {}).sandboxes == 2, "both are made")
+        waits = d.begin(SANDBOX + "Create", {"name": "twin", "template": "slow"})
+        d.unary(SANDBOX + "Create", {"name": "twin", "template": "cold"})
+        with open(f"{folder}/go", "w", encoding="utf-8"):
+            frame = d.recv(waits)
+        os.unlink(f"{folder}/go")
+        until(lambda: "cannot be forked" in template(d, "slow").warm_failed, "the reason is said")
+        check(other.cli("ls").stdout.decode().count("twin") == 1, "the broker goes on")
+    return frame.status.message
+
+
+def a_request_that_fails_when_the_warm_up_ends_deletes_the_sandbox(b, c):
+    """The interpreter cannot be forked. Where this takes seconds, the request is refused before: it tries again."""
+    with tempfile.TemporaryDirectory(prefix="stockade-test-", dir="/var/tmp") as folder:
+        os.chmod(folder, 0o755)
+        with open(f"{folder}/slow.py", "w", encoding="utf-8") as f:
+            f.write(f"import os, resource, time\nwhile not os.path.exists('{folder}/go'): time.sleep(0.01)\n"
+                    "resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))\n")
+        until(lambda: "the name twin already exists" in twins(folder), "it waited for the interpreter")
+
+
 if __name__ == "__main__":
     main(Broker(config=CONFIG), [
         info_says_what_is_warm_and_what_it_costs,
@@ -234,4 +265,5 @@ if __name__ == "__main__":
         a_snapshot_ends_the_zygote_and_not_the_sandbox,
         a_flood_of_one_shots_is_answered,
         a_reload_replaces_them,
+        a_request_that_fails_when_the_warm_up_ends_deletes_the_sandbox,
     ])
