@@ -293,7 +293,7 @@ began(struct job *j, uint32_t pid, int terminal)
     }
     if (job_io_begin(j, &e) < 0)
         job_cancel(j, e.text);
-    job_notify_followers(j);
+    (void)job_notify_followers(j);
     return 0;
 }
 

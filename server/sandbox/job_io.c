@@ -354,8 +354,8 @@ read_stream(struct job *j, int i)
     if (n > 0 && n < SMALL_READ && now - j->last_read_ns < BATCH_MS * UINT64_C(1000000))
         wait_with_output(j, BATCHING, BATCH_MS);
     j->last_read_ns = now;
-    if (n > 0)
-        job_notify_followers(j);
+    if (n > 0 && !job_notify_followers(j))
+        return; // a follower has ended its sandbox, and nobody can attach to it
     if (output_is_over(j))
         job_output_ended(j);
 }
@@ -410,7 +410,7 @@ job_read_now(struct job *j)
     if (j->state != JOB_RUNNING)
         return;
     (void)job_io_drain(j);
-    job_notify_followers(j);
+    (void)job_notify_followers(j);
 }
 
 void

@@ -94,10 +94,10 @@ void job_io_end(struct job *j);
 void job_io_reader_moved(struct job *j);
 
 // job_table.c
-void job_notify_followers(struct job *j);
+bool job_notify_followers(struct job *j); // false: j was freed
 void
 job_keep(struct job *j); // the job has ended; it exists while a client follows it or may attach
-void job_settle(struct job *j); // frees it if no client can attach any more
+bool job_settle(struct job *j); // false: no client can attach any more, so it was freed
 
 // Takes n bytes of its tenant's share (rpc.bytes_per_uid). If there is not enough, ended jobs are freed first.
 bool job_take_bytes(void *job, size_t n);

@@ -127,7 +127,7 @@ job_take_bytes(void *job, size_t n)
             return false;
         struct job *oldest = list_entry(t->kept.next, struct job, kept_node);
         unkeep(oldest);
-        job_settle(oldest);
+        (void)job_settle(oldest);
     }
     return true;
 }
@@ -147,11 +147,11 @@ job_share_begin(struct job *j)
     output_charge(j->output, &j->share);
 }
 
-void
+bool
 job_settle(struct job *j)
 {
     if (j->state != JOB_DONE || j->kept || j->walking > 0 || !list_empty(&j->followers))
-        return;
+        return true;
     OBSERVERS_NOTIFY(job_observers(j), job_gone, j);
     idtable_remove(&j->all->table, &j->id);
     list_remove(&j->all_node);
@@ -160,6 +160,7 @@ job_settle(struct job *j)
         free(j->shown[i]);
     tenant_drop(j->tenant);
     free(j);
+    return false;
 }
 
 void
@@ -171,7 +172,7 @@ jobs_free(struct jobs *all)
     {
         struct job *j = list_entry(it, struct job, all_node);
         unkeep(j);
-        job_settle(j);
+        (void)job_settle(j);
     }
     free(all);
 }
@@ -181,7 +182,7 @@ on_kept_enough(void *cookie)
 {
     struct job *j = cookie;
     unkeep(j);
-    job_settle(j);
+    (void)job_settle(j);
 }
 
 static void
@@ -190,7 +191,7 @@ drop_oldest_kept(struct tenant *t, uint64_t most)
     while (tenant_held(t, LEDGER_KEPT) > most) {
         struct job *j = list_entry(t->kept.next, struct job, kept_node);
         unkeep(j);
-        job_settle(j);
+        (void)job_settle(j);
     }
 }
 
@@ -211,7 +212,7 @@ job_keep(struct job *j)
         drop_oldest_kept(j->tenant, most);
     }
     j->walking--;
-    job_notify_followers(j);
+    (void)job_notify_followers(j);
 }
 
 struct job *
@@ -278,7 +279,7 @@ job_unfollow(struct job_follower *f)
     list_remove(&f->node);
     output_leave(&f->reader);
     job_io_reader_moved(j);
-    job_settle(j);
+    (void)job_settle(j);
 }
 
 static void
@@ -293,19 +294,19 @@ notify_once(struct job *j)
 }
 
 // A follower, and others, may unfollow inside its wake(), which may also call this function again.
-void
+bool
 job_notify_followers(struct job *j)
 {
     j->walk_again = true;
     if (j->walking > 0)
-        return;
+        return true;
     j->walking++;
     while (j->walk_again) {
         j->walk_again = false;
         notify_once(j);
     }
     j->walking--;
-    job_settle(j);
+    return job_settle(j);
 }
 
 struct job_event
