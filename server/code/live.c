@@ -493,7 +493,8 @@ static void
 checkpoint_remove(struct checkpoint *p, const struct err *why)
 {
     const bool made = p->created_ms != 0;
-    list_each(it, &p->all->ops)
+    struct list *ops = &p->all->ops;
+    list_each(it, ops) // the operation that makes it frees it
     {
         struct live_op *op = op_of(it);
         if (op->checkpoint != p)

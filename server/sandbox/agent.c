@@ -500,8 +500,22 @@ agents_gone(struct sandbox *s, const struct err *why)
         finish(list_entry(s->agents.next, struct agent, of_sandbox), &e);
 }
 
+static struct agent *
+first_living(const struct sandbox *s)
+{
+    for (struct list *it = s->agents.next; it != &s->agents; it = it->next) {
+        struct agent *a = list_entry(it, struct agent, of_sandbox);
+        if (a->state != AGENT_ENDING)
+            return a;
+    }
+    return NULL;
+}
+
+// Begins again after each one, because its owner may close any other.
 void
 agents_end(struct sandbox *s, const struct err *why)
 {
-    list_each(it, &s->agents) kill_it(list_entry(it, struct agent, of_sandbox), why);
+    struct agent *a;
+    while ((a = first_living(s)) != NULL)
+        kill_it(a, why);
 }

@@ -111,6 +111,7 @@ bool agents_started(struct sandbox *s, uint32_t number, uint32_t pid);
 bool agents_failed(struct sandbox *s, uint32_t number, const char *text);
 bool agents_exited(struct sandbox *s, uint32_t number, uint32_t status);
 
-// All end, for this reason: the guest no longer exists (agents_gone), or is to kill them.
+// All end, for this reason: the guest no longer exists (agents_gone), or is to kill them. An owner may close others, and delete the
+// sandbox, when its own has ended.
 void agents_gone(struct sandbox *s, const struct err *why);
 void agents_end(struct sandbox *s, const struct err *why);

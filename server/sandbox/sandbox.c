@@ -137,7 +137,7 @@ on_destroy_again(void *cookie)
     struct sandbox *s = cookie;
     sandbox_hold(s);
     send_destroy(s);
-    sandbox_let_go(s); // nothing is left of it if the spawner has ended
+    sandbox_let_go(s);
 }
 
 static void
@@ -155,7 +155,17 @@ on_destroyed(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MA
     sandbox_let_go(s);
 }
 
-// For each sandbox that became live, exactly one DESTROY is sent.
+static void
+on_spawner_ended(void *cookie)
+{
+    struct sandbox *s = cookie;
+    loop_timer_stop(&s->wait_timer);
+    s->destroyed = true;
+    sandbox_settle(s);
+}
+
+// For each sandbox that became live, exactly one DESTROY is sent. Without a spawner nothing is left of it; it is freed in a later turn of
+// the loop also then, because callers of sandbox_destroy() use the sandbox, the lists that it is in, and its jobs, after it.
 static void
 send_destroy(struct sandbox *s)
 {
@@ -171,8 +181,10 @@ send_destroy(struct sandbox *s)
     } else if (e.code == ERR_RESOURCE_EXHAUSTED) {
         (void)loop_timer_start(s->all->srv->loop, &s->wait_timer, DESTROY_AGAIN_MS,
                                on_destroy_again, s);
-    } else { // the spawner has ended, and its sandboxes with it
-        s->destroy_sent = s->destroyed = true;
+    } else {
+        s->destroy_sent = true;
+        s->destroyed =
+            loop_timer_start(s->all->srv->loop, &s->wait_timer, 0, on_spawner_ended, s) < 0;
     }
 }
 

@@ -204,8 +204,10 @@ begin(struct sandbox *s, const struct sandbox_swap_plan *plan, struct sandbox_sw
         return r;
     struct err ended;
     (void)err_set(&ended, ERR_ABORTED, "the sandbox is getting another layer of files");
+    sandbox_move(s, SANDBOX_SWAPPING); // so the owners of agents start nothing new in it
     agents_end(s, &ended);
-    sandbox_move(s, SANDBOX_SWAPPING);
+    if (s->state != SANDBOX_SWAPPING) // one of them has deleted it
+        return sandbox_check_running(s, e);
     w->layer = 0;
     w->fresh = false;
     w->bytes = w->inodes = 0;
