@@ -60,6 +60,16 @@ check_method(const char *method, struct err *e)
     return r;
 }
 
+// Those of a call begin at the working directory of its template, which the words do not have.
+static int
+check_paths(const Stockade__V1__PolicyCall *m, struct err *e)
+{
+    for (size_t i = 0; i < m->n_paths; i++)
+        if (m->paths[i][0] != '/')
+            return err_field(e, "paths", "must be absolute, unlike '%.200s'", m->paths[i]);
+    return 0;
+}
+
 static bool
 runs_something(const char *method)
 {
@@ -92,6 +102,8 @@ make_call(const Stockade__V1__PolicyCall *m, const struct policy_words *by, stru
                                    .request = by->request,
                                    .calls_before = m->calls_before};
     int r = check_method(w->deed.method, e);
+    if (r == 0)
+        r = check_paths(m, e);
     if (r == 0)
         r = read_limits(m->limits, &w->limits, e);
     return r == 0 && m->time[0] != '\0' ? read_time(m->time, &w->call.now_ms, e) : r;

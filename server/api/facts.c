@@ -74,15 +74,26 @@ sandbox_named(const ProtobufCMessage *m, const char *method)
     return id != NULL ? id : "";
 }
 
+static void
+note_refused(struct facts *f, const struct err *why)
+{
+    if (f->refused.code == ERR_OK)
+        f->refused = *why;
+}
+
 static struct sandbox *
-find_sandbox(const struct facts_of *of, const char *named)
+find_sandbox(struct facts *f, const struct facts_of *of, const char *named)
 {
     struct err none;
     const struct server *s = of->s;
     const char *tenant = of->tenant;
     const ProtobufCMessage *m = of->request;
-    if (named[0] != '\0')
-        return sandbox_find(s->sandboxes, tenant, named, &none);
+    if (named[0] != '\0') {
+        struct sandbox *box = sandbox_find(s->sandboxes, tenant, named, &none);
+        if (box == NULL && f->deed.runs && sleepers_find(s->sleepers, tenant, named) == NULL)
+            note_refused(f, &none);
+        return box;
+    }
     const char *id = text_of(m, "process_id");
     if (id == NULL || id[0] == '\0') {
         const char *context = text_of(m, "context_id");
@@ -158,8 +169,10 @@ add_made(struct facts *f, const struct facts_of *of)
     }
     f->deed.template = template[0] != '\0' ? template : "default";
     if (convert_spec(of->s, of->tenant, template, message_of(m, "limits"), message_of(m, "network"),
-                     &f->spec, &none) < 0)
+                     &f->spec, &none) < 0) {
+        note_refused(f, &none);
         return;
+    }
     set_limits(f, &f->spec.limits, m);
     f->deed.network = f->spec.network;
     f->deed.has_network = true;
@@ -238,6 +251,7 @@ add_limits(struct facts *f, const struct facts_of *of, const struct sandbox *box
         for (int i = 0; i < LIMITS_N; i++)
             out.v[i] = asked.v[i] != 0 ? asked.v[i] : out.v[i];
     } else if (limits_resolve_job(&limits, &asked, stays, &out, &none) < 0) {
+        note_refused(f, &none);
         return;
     }
     set_limits(f, &out, m);
@@ -257,9 +271,12 @@ add_existing(struct facts *f, const struct facts_of *of, const struct sandbox *b
         add_limits(f, of, box);
     f->deed.has_network = f->deed.runs || f->deed.makes || network != NULL;
     f->deed.network = box->net.wanted != NULL ? box->net.wanted : box->net.in_force;
-    if (network != NULL &&
-        convert_network(of->s, box->spec.template, network, &f->network, &none) == 0)
+    if (network == NULL)
+        return;
+    if (convert_network(of->s, box->spec.template, network, &f->network, &none) == 0)
         f->deed.network = f->network;
+    else
+        note_refused(f, &none);
 }
 
 // Of one that is asleep: a call that needs more than this has woken it before (options.proto: wakes).
@@ -432,7 +449,7 @@ add_sandbox(struct facts *f, const struct facts_of *of, struct err *e)
 {
     const ProtobufCMessage *m = of->request;
     const char *named = sandbox_named(m, f->deed.method);
-    const struct sandbox *box = find_sandbox(of, named);
+    const struct sandbox *box = find_sandbox(f, of, named);
     const struct sleeper *asleep =
         named[0] != '\0' ? sleepers_find(of->s->sleepers, of->tenant, named) : NULL;
     const char *context = text_of(m, "context_id");

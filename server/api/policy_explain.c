@@ -173,8 +173,14 @@ decide_request(struct explaining *x, struct err *e)
         return err_wrap(e, "request");
     const struct facts_of of = {x->s, &x->who, x->who.tenant, x->path, request};
     r = facts_gather(&f, &of, e);
-    if (r == 0) {
+    if (r == 0)
         (void)check_token(x, &f.deed, e);
+    if (r == 0 && f.refused.code != ERR_OK && x->refused.code == ERR_OK) {
+        *e =
+            f.refused; // it fails if the policy allows it, and what the policy says of unknown limits is no help
+        r = err_errno(e);
+    }
+    if (r == 0) {
         f.call.counts = access_counts(x->s->access);
         f.call.request = x->request;
         policy_decide(x->policy, &f.call, on_step, x, x->d);

@@ -107,6 +107,12 @@ def explain_says_what_the_call_would_meet(b):
     ended(policy(b, "explain", "--memory", "513M", "--", "true"), 77, "base/big", "memory up to 512M")
     ended(policy(b, "explain", "--method", "FileService/Read", "--path", "/work/../etc/shadow"), 77, "base/shadow")
     ended(policy(b, "explain", "--method", "FileService/Nothing"), 1, "no such method")
+    for path in ("etc/shadow", "../x"):
+        ended(policy(b, "explain", "--method", "FileService/Read", "--path", path), 1, "paths: must be absolute")
+    for wrong, said in ((("--allow", "@pipy"), "@pipy: there is no such set; known are @pypi"), (("--template", "none"), "there is no template none"),
+                        (("--allow", "192.0.2.1"), "network"), (("--memory", "4T"), "maximum"), (("--sandbox", "none"), "none")):
+        r = policy(b, "explain", *wrong, "--", "true")
+        check(r.returncode not in (0, 75) and said in r.stderr and r.stdout == "", f"what a run would refuse: {wrong}: {r}")
     ended(policy(b, "explain", "--method", "SystemService/Info", "--", "git", "push"), 0, "allow")
     box = ended(stockade(b, "create"), 0).strip()
     ended(policy(b, "explain", "--sandbox", box, "--", "git", "push"), 77, "base/no-push")
