@@ -371,9 +371,9 @@ cli_open(const struct command *c, const struct options *o, int *code)
     so.ca_file = o->ca_file;
     const char *why = o->token_file != NULL ? cli_read_token(o->token_file, token) : NULL;
     if (why != NULL) {
-        (void)fprintf(stderr, "stockade %s: read the token in %s: %s\n", c->name, o->token_file,
-                      why);
-        *code = EXIT_PROBLEM;
+        e = (struct stockade_error){.code = STOCKADE_FAILED_PRECONDITION};
+        (void)snprintf(e.text, sizeof e.text, "read the token in %s: %s", o->token_file, why);
+        *code = cli_fail(c, "", &e);
         return NULL;
     }
     if (o->token_file != NULL)

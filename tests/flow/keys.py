@@ -179,6 +179,11 @@ def a_token_file_is_read_and_an_empty_or_missing_one_refused(b):
     with open(path, "w", encoding="ascii"):
         pass
     refused(stockade(b, "ls", "--token-file", path), "empty")
+    for line in (["run", "--", "true"], ["exec", "box", "--", "true"], ["exec", "-d", "box", "--", "true"], ["code", "-c", "1"]):
+        r = stockade(b, line[0], "--token-file", path + "x", *line[1:])
+        check(r.returncode == 125 and "No such file" in r.stderr, f"no exit code of the job: {r}")
+    error = json.loads(stockade(b, "run", "-o", "json", "--token-file", path, "--", "true").stdout)["error"]
+    check("it is empty" in error["text"], f"{error}")
 
 
 def keys_outlast_kill_9(b):
