@@ -7,6 +7,7 @@ import { BrokerUnreachableError, ProtocolError } from "./errors.js";
 import { Session } from "./session.js";
 import type { CallInit, SessionEvent } from "./session.js";
 import type { WireStatus } from "./status.js";
+import { rejected } from "./transport.js";
 import type { Dial, Transport, TransportEvents } from "./transport.js";
 
 /** How far a call got on a connection that was lost. */
@@ -99,8 +100,11 @@ export class Connection {
       if (e instanceof ProtocolError) {
         throw e;
       }
-      const why = e instanceof Error ? e.message : String(e);
-      throw new BrokerUnreachableError(`connect to ${options.address}: ${why}`, { cause: e });
+      const why = e instanceof Error ? e : new Error(String(e));
+      if (earlyClose !== undefined) {
+        throw rejected(options.address, why);
+      }
+      throw new BrokerUnreachableError(`connect to ${options.address}: ${why.message}`, { cause: e });
     }
     return made;
   }

@@ -88,13 +88,28 @@ const hints: Readonly<Record<string, string>> = {
   EACCES: "this user may not open the socket: add it to the socket's group",
 };
 
-function cannotConnect(address: string, e: NodeJS.ErrnoException): BrokerUnreachableError {
-  const hint = hints[e.code ?? ""];
+/** The error for a connection that was not made. */
+function cannotConnect(address: string, e: NodeJS.ErrnoException, hint = hints[e.code ?? ""]): BrokerUnreachableError {
   const text = `connect to ${address}: ${e.message}${hint === undefined ? "" : ` (${hint})`}`;
   return new BrokerUnreachableError(text, {
     info: { subject: address, ...(hint === undefined ? {} : { hint }) },
     cause: e,
   });
+}
+
+/** The error for a peer that closed the connection before it greeted. */
+export function rejected(address: string, e: Error): BrokerUnreachableError {
+  const tls = address.startsWith("tcp:") ? "speak TLS there (tls+tcp://), " : "";
+  return cannotConnect(address, e, `it may ${tls}be stopping, or have too many connections open`);
+}
+
+// The error for a peer with which TLS did not begin.
+function withoutTls(address: string, e: NodeJS.ErrnoException): Error {
+  if (e.code === "ECONNRESET" || /^ERR_SSL_(?:WRONG_VERSION|PACKET_LENGTH|UNEXPECTED_EOF)/.test(e.code ?? "")) {
+    const hint = "it may speak no TLS there (tcp://), be stopping, or have too many connections open";
+    return cannotConnect(address, e, hint);
+  }
+  return isOfTls(e) ? unknownBroker(e) : cannotConnect(address, e);
 }
 
 class SocketTransport implements Transport {
@@ -172,11 +187,13 @@ function dialOnce(
     const socket = secure ?? connect(plain);
     const giveUp = (): void => {
       socket.destroy();
-      reject(cannotConnect(address, new Error("gave up waiting", { cause: signal.reason })));
+      const why = new Error("gave up waiting", { cause: signal.reason });
+      const silent = secure?.connecting === false ? "it may speak no TLS there (tcp://), or be busy" : undefined;
+      reject(cannotConnect(address, why, silent));
     };
     const onError = (e: Error): void => {
       signal.removeEventListener("abort", giveUp);
-      reject(proof !== undefined && isOfTls(e) ? unknownBroker(e) : cannotConnect(address, e));
+      reject(proof === undefined ? cannotConnect(address, e) : withoutTls(address, e));
     };
     socket.once("error", onError);
     socket.once(secure === undefined ? "connect" : "secureConnect", () => {

@@ -5,10 +5,11 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
 import { createServer } from "node:net";
-import type { Socket } from "node:net";
+import type { AddressInfo, Server, Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { createServer as createTlsServer } from "node:tls";
 import { readFileSync } from "node:fs";
 import { createFileRegistry, fromBinary } from "@bufbuild/protobuf";
 import type { DescMethodServerStreaming, DescMethodUnary } from "@bufbuild/protobuf";
@@ -80,6 +81,32 @@ test("nobody listening, a folder as a socket and a silent listener are told apar
   const client = new Client({ address: silent.address, connectTimeout: 1 });
   await assert.rejects(serving("", { client }), /speaks SP/);
   silent.close();
+});
+
+test("an address with or without TLS where the other is spoken says so", { skip }, async () => {
+  await using server = await started();
+  const call = (address: string, connectTimeout = 5): Promise<unknown> =>
+    serving("", { client: new Client({ address, connectTimeout, reconnectTimeout: 1 }) });
+  const hints = (words: string) => (e: unknown) => {
+    assert.ok(e instanceof errors.BrokerUnreachableError, String(e));
+    assert.ok(e.message.includes(words) && (e.info["hint"] ?? "").includes(words), e.message);
+    return true;
+  };
+  await assert.rejects(call(server.tcp.replace("tcp://", "tls+tcp://")), hints("speak no TLS there (tcp://)"));
+  const secure = createTlsServer().listen(0, "127.0.0.1");
+  await once(secure, "listening");
+  const port = (listener: Server): number => (listener.address() as AddressInfo).port;
+  await assert.rejects(call(`tcp://127.0.0.1:${port(secure)}`), hints("speak TLS there (tls+tcp://)"));
+  secure.close();
+  const others: Socket[] = [];
+  const greets = createServer((socket) => others.push(socket.on("error", () => undefined)) && socket.write(HELLO_REP));
+  const silent = createServer((socket) => others.push(socket));
+  for (const listener of [greets, silent]) {
+    await once(listener.listen(0, "127.0.0.1"), "listening");
+    await assert.rejects(call(`tls+tcp://127.0.0.1:${port(listener)}`, 1), hints("speak no TLS there (tcp://)"));
+    listener.close();
+  }
+  others.forEach((socket) => socket.destroy());
 });
 
 test("nonsense, an oversize frame and half a frame from a listener are clear errors", { skip }, async () => {

@@ -98,6 +98,10 @@ class TLS:
         raise AddressError("TLS: a pin is sha256// and 44 characters of base64")
 
 
+# Reasons of an SSLError where the peer has closed the connection, or has answered without TLS.
+_NO_TLS = ("UNEXPECTED_EOF_WHILE_READING", "WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG")
+
+
 def rejected(address: str) -> BrokerUnreachable:
     """Return the error for a peer that has closed the connection without a word."""
     tls = "speak TLS there (tls+tcp://), " if address.startswith("tcp://") else ""
@@ -122,6 +126,15 @@ def unreachable(address: str, e: OSError) -> StockadeError:
             },
         )
     reason = getattr(e, "reason", None)  # an SSLError
+    if address.startswith("tls+") and (isinstance(e, ConnectionResetError) or reason in _NO_TLS):
+        return BrokerUnreachable(
+            f"connect to {address}: the TLS handshake did not begin",
+            reason="CONNECTION_REJECTED",
+            info={
+                "hint": "it may speak no TLS there (tcp://), be stopping, or have too many "
+                "connections open"
+            },
+        )
     if isinstance(reason, str):
         return Unauthenticated(f"the TLS handshake failed: {reason}")
     return BrokerUnreachable(f"connect to {address}: {e.strerror or e}")

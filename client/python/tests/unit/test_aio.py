@@ -80,6 +80,10 @@ def test_no_broker_at_the_address_is_told_at_once(tmp_path: Path) -> None:
 def test_what_to_do_about_a_peer_that_is_not_the_broker_is_said() -> None:
     assert "speak TLS there (tls+tcp://)" in (rejected("tcp://127.0.0.1:1").hint or "")
     assert "TLS" not in (rejected("tls+tcp://127.0.0.1:1").hint or "TLS")
+    plain = unreachable("tls+tcp://127.0.0.1:1", ConnectionResetError())
+    assert isinstance(plain, errors.BrokerUnreachable)
+    assert "speak no TLS there (tcp://)" in (plain.hint or "")
+    assert unreachable("tcp://127.0.0.1:1", ConnectionResetError()).hint is None
     why = ssl.SSLCertVerificationError()
     why.verify_message = "self-signed certificate"
     error = unreachable("tls+tcp://127.0.0.1:1", why)
