@@ -135,6 +135,8 @@ conn_process(struct conn *c)
         conn_meter_end(c);
     if ((c->state == CONN_HELLO || c->state == CONN_OPEN) && !c->paused && !waits)
         conn_read(c);
+    else if (waits && c->state == CONN_OPEN)
+        c->ops->hold(c->stream); // one whose peer has gone gives its place back
 }
 
 void

@@ -5,8 +5,8 @@
 //
 //   bytes -> conn_process --(before each frame)--> conn_must_wait --yes--> tenant.held --(tenant.turn)--> conn_process ...
 //
-// Bytes that were read stay in the buffer. Streams of output wait in the same way, except those that only watch: a feed that waits
-// would lose events.
+// Bytes that were read stay in the buffer; if the peer leaves meanwhile (transport.h, hold), they are dropped. Streams of output wait in
+// the same way, except those that only watch: a feed that waits would lose events.
 //
 // What is measured is the handling of frames and the writing of output. At the end of a turn of the loop, the rest of it (waking up,
 // callbacks of what was requested earlier) is charged to the same tenants, and what the broker's other threads do for calls (keys, the

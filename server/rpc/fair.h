@@ -19,10 +19,11 @@
 
 #include "server/base/list.h"
 
-#define FAIR_ACTIVE_NS UINT64_C(500000000) // since the last request
-#define FAIR_BRIM_NS   INT64_C(20000000)   // may be used at once, before the share counts
-#define FAIR_AGAIN_NS  INT64_C(2000000)    // below the brim: one that had to wait goes on
-#define FAIR_BUSY_NS   (FAIR_BRIM_NS / 4)  // in the bucket: it uses its share
+#define FAIR_ACTIVE_NS UINT64_C(500000000)  // since the last request
+#define FAIR_KEPT_NS   UINT64_C(2000000000) // since then: until the bucket is empty
+#define FAIR_BRIM_NS   INT64_C(20000000)    // may be used at once, before the share counts
+#define FAIR_AGAIN_NS  INT64_C(2000000)     // below the brim: one that had to wait goes on
+#define FAIR_BUSY_NS   (FAIR_BRIM_NS / 4)   // in the bucket: it uses its share
 
 // Of one tenant; zeroed before first use.
 struct fair_use {

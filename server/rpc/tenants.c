@@ -13,6 +13,10 @@
 
 #define MINUTE_NS UINT64_C(60000000000)
 
+enum {
+    RESTING_MAX = 1024
+}; // beyond this, tenants without holders are not remembered for their shares alone
+
 static size_t
 bucket_of(const char *name)
 {
@@ -34,7 +38,8 @@ tenant_find(const struct tenants *ts, const char *name)
 struct tenant *
 tenant_hold_again(struct tenant *t)
 {
-    t->holders++;
+    if (t->holders++ == 0)
+        t->all->resting_n--;
     return t;
 }
 
@@ -47,7 +52,24 @@ forget(struct tenant *t)
     *link = t->next;
     fair_forget(&t->all->fair, &t->use);
     fair_forget(&t->all->starting, &t->starts.use);
+    t->all->resting_n--;
     free(t);
+}
+
+static bool
+was_seen(const struct fair_use *u, uint64_t now_ns)
+{
+    return u->seen_ns != 0 && now_ns < u->seen_ns + FAIR_KEPT_NS;
+}
+
+// What it has used of its shares counts also after its last connection: otherwise a caller with a connection for each call would have
+// used nothing, and others none beside it.
+static bool
+is_remembered(const struct tenant *t, uint64_t now_ns)
+{
+    return t->keep_until_ns > now_ns ||
+           (t->all->resting_n <= RESTING_MAX &&
+            (was_seen(&t->use, now_ns) || was_seen(&t->starts.use, now_ns)));
 }
 
 // Frees the tenants without holders whose time to be remembered has ended. One whose ledger cannot be saved stays
@@ -58,7 +80,7 @@ forget_rested(struct tenants *ts, uint64_t now_ns)
     for (size_t i = 0; i < sizeof ts->buckets / sizeof ts->buckets[0]; i++)
         for (struct tenant *t = ts->buckets[i], *next = NULL; t != NULL; t = next) {
             next = t->next;
-            if (t->holders == 0 && t->keep_until_ns <= now_ns &&
+            if (t->holders == 0 && !is_remembered(t, now_ns) &&
                 ledger_settle(&t->ledger, &ts->keeper, t->name))
                 forget(t);
         }
@@ -108,7 +130,8 @@ tenant_drop(struct tenant *t)
     if (--t->holders > 0)
         return;
     assert(list_empty(&t->kept) && ledger_may_rest(&t->ledger, &t->all->keeper));
-    if (t->keep_until_ns <= uv_hrtime() && ledger_settle(&t->ledger, &t->all->keeper, t->name))
+    t->all->resting_n++;
+    if (!is_remembered(t, uv_hrtime()) && ledger_settle(&t->ledger, &t->all->keeper, t->name))
         forget(t);
 }
 

@@ -55,6 +55,7 @@ struct tenants {
     struct fair starting;  // who takes sandboxes
     struct list young;     // their sandboxes that began a moment ago, the eldest first
     uint32_t young_n;
+    uint32_t resting_n; // without a holder
     struct tenant *buckets[64];
 };
 

@@ -6,6 +6,7 @@
 // loop thread too, and never from within one of these functions.
 //
 //    listen -> on_accept -> start -> read  -> on_read    one read and one write at a time
+//                                    hold  -> on_read(0), if the peer has gone
 //                                    write -> on_written
 //                                    close -> on_closed  once, the last event of a stream
 #pragma once
@@ -67,8 +68,8 @@ struct transport_events {
     // Only of tls; may be NULL.
     void (*on_refused)(void *cookie, const struct transport_peer *peer, const char *reason,
                        const char *text);
-    // The read has ended: n bytes, or 0 if the peer closed the stream or it failed. `stream` is the argument of
-    // start().
+    // The read has ended: n bytes, or 0 if the peer closed the stream or it failed, also of one on hold(). `stream` is the
+    // argument of start().
     void (*on_read)(void *stream, size_t n);
     // The write has ended: n bytes were accepted, possibly not all; 0: the stream failed.
     void (*on_written)(void *stream, size_t n);
@@ -90,6 +91,9 @@ struct transport_ops {
     void (*start)(struct transport_stream *s, void *stream);
     // Reads at most n bytes into buf, which the stream uses until on_read or on_closed.
     void (*read)(struct transport_stream *s, void *buf, size_t n);
+    // No read is in progress, and until the next one the peer's bytes may wait: on_read(0) if it closes the stream meanwhile, also
+    // before these bytes were read.
+    void (*hold)(struct transport_stream *s);
     // Writes up to TRANSPORT_IOV_MAX pieces, which the stream uses until on_written or on_closed.
     void (*write)(struct transport_stream *s, const struct iovec *iov, unsigned n);
     // Closes the stream immediately; unwritten bytes are lost. Call it once, at any time after on_accept.

@@ -67,6 +67,23 @@ transport_shut(struct transport *t)
     end_if_empty(t);
 }
 
+void
+transport_take(struct list *to, struct list *from)
+{
+    list_init(to);
+    while (!list_empty(from)) {
+        struct list *node = from->next;
+        list_remove(node);
+        list_append(to, node);
+    }
+}
+
+void
+transport_again(uv_idle_t *again)
+{
+    (void)again;
+}
+
 size_t
 transport_gather(const struct iovec *iov, unsigned n, size_t skip, uint8_t *to, size_t room)
 {

@@ -26,6 +26,12 @@ void transport_log(struct transport_log *l, const char *event, const char *what,
 void transport_add_listener(struct transport *t, struct list *node);
 void transport_gone(struct transport *t);
 
+// Moves all nodes of `from` into `to`, which is not initialized yet.
+void transport_take(struct list *to, struct list *from);
+
+// Of an idle handle, which only prevents the loop from waiting before the engine's prepare handle.
+void transport_again(uv_idle_t *again);
+
 // The engine has freed everything: frees it and calls on_shut.
 void transport_ended(struct transport *t);
 

@@ -63,6 +63,7 @@ struct transport_stream {
     unsigned iov_n;
     size_t wrote_n;
     bool reading, writing; // an operation is in progress
+    bool held;             // only the end of the stream is waited for
     bool wrote;            // the write is finished
     bool broken;           // libuv does not watch it any more
     bool closing;
@@ -84,8 +85,8 @@ stream_over(struct transport_stream *s)
 static void
 stream_watch(struct transport_stream *s, int more)
 {
-    int wanted =
-        more | (s->reading ? UV_READABLE : 0) | (s->writing && !s->wrote ? UV_WRITABLE : 0);
+    const int wanted = more | (s->reading ? UV_READABLE : 0) | (s->held ? UV_DISCONNECT : 0) |
+                       (s->writing && !s->wrote ? UV_WRITABLE : 0);
     if (s->broken || s->closing || wanted == s->watched)
         return;
     s->watched = wanted;
@@ -106,9 +107,27 @@ stream_read(struct transport_stream *s, void *buf, size_t n)
     s->buf = buf;
     s->room = n;
     s->reading = true;
+    s->held = false;
     if (s->broken)
         stream_over(s);
     stream_watch(s, s->watched & UV_READABLE);
+}
+
+static void
+stream_hold(struct transport_stream *s)
+{
+    assert(!s->closing && !s->reading);
+    s->held = true;
+    if (s->broken)
+        stream_over(s);
+    stream_watch(s, 0);
+}
+
+static void
+hung_up(struct transport_stream *s)
+{
+    s->held = false;
+    s->engine->base.events->on_read(s->cookie, 0);
 }
 
 // Receives available bytes and reports them.
@@ -155,13 +174,15 @@ on_poll(uv_poll_t *poll, int status, int events)
     if (status < 0) { // libuv has stopped watching; the pending operations will get the error
         s->broken = true;
         s->watched = 0;
-        events = UV_READABLE | UV_WRITABLE;
+        events = UV_READABLE | UV_WRITABLE | UV_DISCONNECT;
     }
     if ((events & UV_WRITABLE) && s->writing && !s->wrote)
         transmit(s);
     bool unwanted = !s->reading;
     if ((events & UV_READABLE) && s->reading)
         receive(s);
+    if ((events & UV_DISCONNECT) && s->held)
+        hung_up(s);
     stream_watch(s, (events & UV_READABLE) && unwanted ? 0 : s->watched & UV_READABLE);
 }
 
@@ -174,12 +195,8 @@ report_finished(struct transport_stream *s)
     }
     if (s->broken && s->reading && !s->closing)
         receive(s);
-}
-
-static void
-on_again(uv_idle_t *again)
-{
-    (void)again; // only prevents the loop from waiting before on_prepare
+    if (s->broken && s->held && !s->closing)
+        hung_up(s);
 }
 
 // Calls each stream once, so that a fast peer does not delay the others.
@@ -188,12 +205,7 @@ on_prepare(uv_prepare_t *prepare)
 {
     struct engine *t = prepare->data;
     struct list now;
-    list_init(&now);
-    while (!list_empty(&t->over)) {
-        struct list *node = t->over.next;
-        list_remove(node);
-        list_append(&now, node);
-    }
+    transport_take(&now, &t->over);
     while (!list_empty(&now)) {
         struct list *node = now.next;
         list_remove(node);
@@ -202,7 +214,7 @@ on_prepare(uv_prepare_t *prepare)
     if (list_empty(&t->over) && !soon_look(&t->soon))
         (void)uv_idle_stop(&t->again);
     else
-        (void)uv_idle_start(&t->again, on_again);
+        (void)uv_idle_start(&t->again, transport_again);
 }
 
 static void
@@ -453,6 +465,7 @@ const struct transport_ops transport_socket = {
     .listen = engine_listen,
     .start = stream_start,
     .read = stream_read,
+    .hold = stream_hold,
     .write = stream_write,
     .close = stream_close,
     .shut = transport_shut,

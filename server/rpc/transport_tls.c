@@ -74,7 +74,7 @@ struct transport_stream {
     bool open, closing;
     bool inner_reading, inner_writing, ended; // ended: the peer sends no more
     bool reading, got, writing, wrote;        // the operation is in progress; it is finished
-    bool broken;
+    bool broken, held;
     uint8_t *buf;
     size_t room, got_n, took_n;
     uint8_t *tx; // bytes that the socket writes, or NULL
@@ -88,17 +88,11 @@ struct transport_stream {
 static const struct transport_ops *const below = &transport_socket;
 
 static void
-on_again(uv_idle_t *again)
-{
-    (void)again; // only prevents the loop from waiting before on_prepare
-}
-
-static void
 stream_over(struct transport_stream *s)
 {
     list_remove(&s->step);
     list_append(s->open ? &s->engine->over : &s->engine->ready, &s->step);
-    (void)uv_idle_start(&s->engine->again, on_again);
+    (void)uv_idle_start(&s->engine->again, transport_again);
 }
 
 static void
@@ -364,18 +358,39 @@ decrypt(struct transport_stream *s)
 }
 
 static void
-stream_read(struct transport_stream *s, void *buf, size_t n)
+read_on(struct transport_stream *s)
 {
-    assert(!s->closing && !s->reading);
-    s->buf = buf;
-    s->room = n;
-    s->reading = true;
     s->got = decrypt(s);
     flush(s); // what TLS itself answers, such as an update of keys
     if (s->got)
         stream_over(s);
     else
         take_more(s);
+}
+
+static void
+stream_read(struct transport_stream *s, void *buf, size_t n)
+{
+    assert(!s->closing && !s->reading);
+    s->buf = buf;
+    s->room = n;
+    s->reading = true;
+    s->held = false;
+    read_on(s);
+}
+
+// What was read already stays where it is.
+static void
+stream_hold(struct transport_stream *s)
+{
+    assert(!s->closing && !s->reading);
+    s->held = true;
+    s->got = s->ended || s->broken;
+    s->got_n = 0;
+    if (s->got)
+        stream_over(s);
+    else if (!s->inner_reading)
+        below->hold(s->inner);
 }
 
 static void
@@ -390,18 +405,12 @@ on_read_below(void *stream, size_t n)
     else if (BIO_write(SSL_get_rbio(s->ssl), s->rx, (int)n) != (int)n)
         s->ended = s->broken = true; // out of memory
     s->barren_n += n;
-    if (!s->open) {
+    if (!s->open)
         stream_over(s);
-        return;
-    }
-    if (!s->reading || s->got)
-        return;
-    s->got = decrypt(s);
-    flush(s);
-    if (s->got)
-        stream_over(s);
-    else
-        take_more(s);
+    else if (s->held)
+        stream_hold(s);
+    else if (s->reading && !s->got)
+        read_on(s);
 }
 
 static void
@@ -482,17 +491,12 @@ on_prepare(uv_prepare_t *prepare)
 {
     struct engine *t = prepare->data;
     struct list now;
-    list_init(&now);
     for (unsigned i = 0; i < STEPS_MAX && !list_empty(&t->ready); i++) {
         struct list *node = t->ready.next;
         list_remove(node);
         handshake_step(list_entry(node, struct transport_stream, step));
     }
-    while (!list_empty(&t->over)) {
-        struct list *node = t->over.next;
-        list_remove(node);
-        list_append(&now, node);
-    }
+    transport_take(&now, &t->over);
     while (!list_empty(&now)) {
         struct list *node = now.next;
         list_remove(node);
@@ -588,6 +592,7 @@ const struct transport_ops transport_tls = {
     .listen = engine_listen,
     .start = stream_start,
     .read = stream_read,
+    .hold = stream_hold,
     .write = stream_write,
     .close = stream_close,
     .shut = engine_shut,

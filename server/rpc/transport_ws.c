@@ -306,6 +306,7 @@ const struct transport_ops transport_ws = {
     .listen = engine_listen,
     .start = ws_stream_start,
     .read = ws_stream_read,
+    .hold = ws_stream_hold,
     .write = ws_stream_write,
     .close = ws_stream_close,
     .shut = transport_shut,

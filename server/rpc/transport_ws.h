@@ -33,5 +33,6 @@ void ws_op_free(struct ws_op *op); // accepts an operation without an aio
 struct transport_stream *ws_stream_new(struct ws_engine *t, nng_stream *stream);
 void ws_stream_start(struct transport_stream *s, void *cookie);
 void ws_stream_read(struct transport_stream *s, void *buf, size_t n);
+void ws_stream_hold(struct transport_stream *s);
 void ws_stream_write(struct transport_stream *s, const struct iovec *iov, unsigned n);
 void ws_stream_close(struct transport_stream *s);

@@ -8,6 +8,7 @@
 //     peer's closing handshake.
 //   - nng reads ahead. If it finds the connection closed while no receive is pending, a later receive never
 //     completes, but a send fails. So a silent stream sends an unsolicited PONG from time to time.
+//   - An aio that has slept once reports later timeouts as success, without a message. So `nap` does nothing but sleep.
 //
 // A websocket carries messages, and conn.c reads a stream: messages.c converts between them.
 #include "proto/container_of.h"
@@ -22,16 +23,18 @@
 
 enum {
     SILENCE_MS = 5000, // before the PONG
+    HELD_MS = 1000,    // the same, while nobody reads
 };
 
 struct transport_stream {
-    struct ws_op closed, ready, rx, tx, pong;
+    struct ws_op closed, ready, rx, tx, pong, nap;
     uv_work_t work; // frees it
     struct ws_engine *engine;
     nng_stream *stream;
     void *cookie;
     bool closing;
 
+    bool held; // only the end of the stream is waited for
     struct messages_in in;
     nng_msg *in_msg; // contains its bytes
     uint8_t *buf;    // of the read in progress
@@ -46,7 +49,8 @@ struct transport_stream {
 static void
 stream_end_if_idle(struct transport_stream *s)
 {
-    if (!s->closing || s->rx.busy || s->tx.busy || s->pong.busy || s->ready.busy || s->closed.busy)
+    if (!s->closing || s->rx.busy || s->tx.busy || s->pong.busy || s->nap.busy || s->ready.busy ||
+        s->closed.busy)
         return;
     s->closed.busy = true;
     ws_op_push(&s->closed);
@@ -60,6 +64,7 @@ free_stream(uv_work_t *work)
     ws_op_free(&s->rx);
     ws_op_free(&s->tx);
     ws_op_free(&s->pong);
+    ws_op_free(&s->nap);
     nng_msg_free(s->in_msg);
     nng_msg_free(s->out_msg);
     nng_stream_free(s->stream);
@@ -112,13 +117,72 @@ static void
 on_pong(struct ws_op *op)
 {
     struct transport_stream *s = container_of(op, struct transport_stream, pong);
-    if (nng_aio_result(op->aio) != 0) {
+    const bool failed = nng_aio_result(op->aio) != 0;
+    if (failed) {
         nng_msg_free(nng_aio_get_msg(op->aio));
         nng_aio_cancel(s->rx.aio);
     }
     nng_aio_set_msg(op->aio, NULL);
-    if (s->closing)
+    if (s->closing) {
         stream_end_if_idle(s);
+    } else if (failed && s->held && !s->rx.busy) {
+        s->held = false;
+        s->engine->base.events->on_read(s->cookie, 0);
+    }
+}
+
+static void
+stream_ready(struct transport_stream *s)
+{
+    if (s->ready.busy)
+        return;
+    s->ready.busy = true;
+    ws_op_push(&s->ready);
+}
+
+static void
+receive(struct transport_stream *s)
+{
+    s->rx.busy = true;
+    nng_stream_recv(s->stream, s->rx.aio);
+}
+
+// For what is there already, or what comes.
+static void
+begin_read(struct transport_stream *s)
+{
+    if (!messages_in_empty(&s->in))
+        stream_ready(s);
+    else if (!s->rx.busy)
+        receive(s);
+}
+
+// One message is taken while the stream is held. Beyond that only a send finds out that the peer has gone.
+void
+ws_stream_hold(struct transport_stream *s)
+{
+    assert(!s->closing && s->buf == NULL);
+    s->held = true;
+    if (s->rx.busy || s->nap.busy)
+        return;
+    if (messages_in_empty(&s->in)) {
+        receive(s);
+        return;
+    }
+    s->nap.busy = true;
+    nng_sleep_aio(HELD_MS, s->nap.aio);
+}
+
+static void
+on_nap(struct ws_op *op)
+{
+    struct transport_stream *s = container_of(op, struct transport_stream, nap);
+    if (s->closing) {
+        stream_end_if_idle(s);
+    } else if (s->held) {
+        send_pong(s);
+        ws_stream_hold(s);
+    }
 }
 
 static void
@@ -127,8 +191,7 @@ on_rx(struct ws_op *op)
     struct transport_stream *s = container_of(op, struct transport_stream, rx);
     int rc = nng_aio_result(op->aio);
     if (rc == NNG_ETIMEDOUT && !s->closing) {
-        s->rx.busy = true;
-        nng_stream_recv(s->stream, s->rx.aio);
+        receive(s);
         send_pong(s);
         return;
     }
@@ -144,7 +207,10 @@ on_rx(struct ws_op *op)
         s->engine->base.events->on_read(s->cookie, 0);
     } else {
         messages_in_put(&s->in, nng_msg_body(s->in_msg), nng_msg_len(s->in_msg));
-        give(s);
+        if (s->buf != NULL)
+            give(s);
+        else if (s->held)
+            ws_stream_hold(s);
     }
 }
 
@@ -177,15 +243,6 @@ on_ready(struct ws_op *op)
         stream_end_if_idle(s);
 }
 
-static void
-stream_ready(struct transport_stream *s)
-{
-    if (s->ready.busy)
-        return;
-    s->ready.busy = true;
-    ws_op_push(&s->ready);
-}
-
 void
 ws_stream_start(struct transport_stream *s, void *cookie)
 {
@@ -198,12 +255,8 @@ ws_stream_read(struct transport_stream *s, void *buf, size_t n)
     assert(!s->closing && s->buf == NULL);
     s->buf = buf;
     s->room = n;
-    if (!messages_in_empty(&s->in)) {
-        stream_ready(s);
-        return;
-    }
-    s->rx.busy = true;
-    nng_stream_recv(s->stream, s->rx.aio);
+    s->held = false;
+    begin_read(s);
 }
 
 static uint8_t *
@@ -240,7 +293,7 @@ ws_stream_write(struct transport_stream *s, const struct iovec *iov, unsigned n)
 void
 ws_stream_close(struct transport_stream *s)
 {
-    const struct ws_op *const begun[] = {&s->rx, &s->tx, &s->pong};
+    const struct ws_op *const begun[] = {&s->rx, &s->tx, &s->pong, &s->nap};
     assert(!s->closing);
     s->closing = true;
     nng_stream_close(s->stream);
@@ -256,7 +309,7 @@ ws_stream_new(struct ws_engine *t, nng_stream *stream)
 {
     struct transport_stream *s = calloc(1, sizeof *s);
     if (s != NULL && ws_op_init(&s->rx, t, on_rx) == 0 && ws_op_init(&s->tx, t, on_tx) == 0 &&
-        ws_op_init(&s->pong, t, on_pong) == 0) {
+        ws_op_init(&s->pong, t, on_pong) == 0 && ws_op_init(&s->nap, t, on_nap) == 0) {
         nng_aio_set_timeout(s->rx.aio, SILENCE_MS);
         s->work.data = s;
         s->closed = (struct ws_op){.engine = t, .done = on_stream_closed};
@@ -270,6 +323,7 @@ ws_stream_new(struct ws_engine *t, nng_stream *stream)
     if (s != NULL) {
         ws_op_free(&s->rx);
         ws_op_free(&s->tx);
+        ws_op_free(&s->pong);
     }
     free(s);
     nng_stream_close(stream);

@@ -220,6 +220,7 @@ static const struct {
     {"queue_bytes_kill", NULL, &limits.queue_bytes_kill},
     {"write_stall_ms", &limits.write_stall_ms, NULL},
     {"keepalive_idle_ms", &limits.keepalive_idle_ms, NULL},
+    {"shared_cpu", &limits.shared_cpu, NULL},
     {"idempotency_ms", &limits.idempotency_ms, NULL},
     {"idempotency_keys_max", &limits.idempotency_keys_max, NULL},
     {"idempotency_bytes_max", NULL, &limits.idempotency_bytes_max},

@@ -115,6 +115,45 @@ def a_flood_of_calls_slows_down_beside_another_tenant_and_only_then(b):
     other.close()
 
 
+class Churner(Greedy):
+    """The same with a connection for each 50 calls. In between it has none."""
+
+    def __init__(self, b):
+        self.b = b
+        super().__init__(b)
+
+    def call_all_the_time(self, clients):
+        for c in clients:
+            c.close()
+        n = 0
+        while not self.shared[8]:
+            c = client(self.b, GREEDY)
+            ids = [c.new_id() for _ in range(AT_ONCE)]
+            call = c.call_frame(HEALTH, {}).SerializeToString()
+            c.socket.sendall(b"".join(c.pack(i, call) for i in ids))
+            for i in ids:
+                check(c.recv(i).status.code == sp.OK, "it is answered")
+            c.close()
+            n += AT_ONCE
+            self.shared[:8] = struct.pack("Q", n)
+
+
+def a_connection_for_each_call_is_no_way_around_the_share(b):
+    other = client(b, OTHER)
+    other.unary(HEALTH, {})
+    before = held_seconds(b)
+    churner = Churner(b)
+
+    def held():
+        other.unary(HEALTH, {})
+        return held_seconds(b) - before > 0.5
+
+    until(held, "it waits for its turn, as one with lasting connections does")
+    check(metric(b, "stockade_tenant_rpc_held_seconds_total{", f"uid:{OTHER}") == 0, "and the other one does not")
+    check(churner.end() == 0, "each call was answered")
+    other.close()
+
+
 def output_of_a_tenant_that_waits_is_complete(b):
     """Its calls have used up the share, so the stream of output waits in turn with them."""
     size = 3000000
@@ -215,6 +254,7 @@ quotas:
 with Broker(config=CONFIG) as BROKER:
     CODE = run_cases([
         a_flood_of_calls_slows_down_beside_another_tenant_and_only_then,
+        a_connection_for_each_call_is_no_way_around_the_share,
         output_of_a_tenant_that_waits_is_complete,
         one_that_leaves_while_it_waits_is_forgotten,
         sandboxes_of_a_tenant_begin_one_after_the_other_beside_another_tenant,

@@ -363,6 +363,37 @@ def descriptors_of_a_peer_do_not_make_the_server_wait():
         check(s.settle(s.fds, before) <= before, "descriptors")
 
 
+def above_its_share(c):
+    """Has its tenant wait for its turn, for as long as others are active: it sends more than a second's share, and stays."""
+    call = c.call_frame("Echo", {"data": b"x" * 100})
+    ids = [c.new_id() for _ in range(3000)]
+    c.socket.sendall(b"".join(c.pack(i, call) for i in ids))
+    return c
+
+
+def those_that_leave_while_they_wait_for_their_turn_give_their_places_back():
+    """Four times as many as have a place."""
+    for kind, other in (("ipc", "tcp"), ("tcp", "ipc")):
+        with Server(shared_cpu=1, connections_per_uid_max=50) as s:
+            watcher = Client(getattr(s, other))
+            watcher.unary("Echo", {})
+            first = above_its_share(Client(getattr(s, kind)))
+            for i in range(200):
+                watcher.unary("Echo", {})  # nobody is alone
+                c = Client(getattr(s, kind))
+                c.socket.sendall(b"".join(c.pack(c.new_id(), c.call_frame("Change", {})) for _ in range(1 + i % 2 * 30)))
+                if i % 3 == 0 and kind == "tcp":
+                    c.reset()
+                else:
+                    c.close()
+            until(lambda w=watcher: w.unary("Stats").connections == 2, "all have gone but one that waits")
+            stats = watcher.unary("Stats")
+            check(stats.rejected == 0, f"{stats.rejected} found no place")
+            print(f"   {kind}: {stats.changes} of {200 * 16} calls of those that had left were executed")
+            first.close()
+            until(lambda w=watcher: w.unary("Stats").connections == 1, "and that one, when it leaves")
+
+
 def request(c, n):
     return c.pack(0x80000000 | n, c.call_frame("Echo", {"data": b"x" * 1000}))
 
@@ -462,6 +493,7 @@ CASES = [
     a_peer_that_lets_too_much_wait_for_it_is_closed,
     a_reader_that_stalls_is_disconnected_and_one_that_continues_is_not,
     descriptors_of_a_peer_do_not_make_the_server_wait,
+    those_that_leave_while_they_wait_for_their_turn_give_their_places_back,
     five_thousand_connections_of_each_attack_leave_nothing_behind,
     a_thousand_clients_at_once_are_all_answered,
     twenty_thousand_abusive_connections_leave_the_server_as_it_was,

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 
+import rpc_abuse
 import sp
 from runner import check, run_cases, until
 from slowness import scaled
@@ -230,6 +231,28 @@ def slow_and_gone_peers_leave_nothing_behind():
         check(c.is_closed(), "one that lets too much wait for it is closed")
 
 
+def those_that_leave_while_they_wait_for_their_turn_are_noticed():
+    """Of some, a message has been read ahead."""
+    with server(shared_cpu=1) as s:
+        watcher = Client(s.ipc)
+        watcher.unary("Echo", {})
+        kept = [WsClient(s.ws) for _ in range(20)]
+        for c in kept:
+            c.unary("Echo", {})
+        first = rpc_abuse.above_its_share(WsClient(s.ws))
+        for i, c in enumerate(kept):
+            call = c.call_frame("Change", {"data": b"x" * 100})
+            for _ in range(1 + i % 2 * 100):
+                c.send(c.new_id(), call)
+            watcher.unary("Echo", {})
+        for c in kept:
+            c.close()
+        until(lambda: watcher.unary("Stats").connections == 2, "all have gone but one that waits")
+        print(f"   {watcher.unary('Stats').changes} calls of 1020 of those that had left were executed")
+        first.close()
+        until(lambda: watcher.unary("Stats").connections == 1, "and that one, when it leaves")
+
+
 def many(s, n, attack):
     """Runs an attack on n connections, which stay open until they all exist."""
     return [attack(s) for _ in range(n)]
@@ -326,4 +349,5 @@ with open(os.path.join(os.environ["STOCKADE_BUILD"], "CMakeCache.txt"), encoding
 newer_nng()
 sys.exit(run_cases([what_is_no_websocket_of_ours_is_refused, calls_and_streams_are_answered_as_over_a_socket,
         a_stock_req_socket_makes_unary_calls, slow_and_gone_peers_leave_nothing_behind,
+        those_that_leave_while_they_wait_for_their_turn_are_noticed,
         floods_of_every_kind_are_survived_beside_other_callers, a_drain_says_goaway_and_answers_what_is_open]))

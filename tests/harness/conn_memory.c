@@ -14,6 +14,14 @@ memory_read(struct transport_stream *s, void *buf, size_t n)
     assert_null(s->buf); // one read at a time
     s->buf = buf;
     s->room = n;
+    s->held = false;
+}
+
+static void
+memory_hold(struct transport_stream *s)
+{
+    assert_null(s->buf);
+    s->held = true;
 }
 
 static void
@@ -41,6 +49,7 @@ static const struct transport_ops memory = {
     .name = "memory",
     .start = memory_start,
     .read = memory_read,
+    .hold = memory_hold,
     .write = memory_write,
     .close = memory_close,
 };

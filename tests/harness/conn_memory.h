@@ -33,7 +33,7 @@ struct transport_stream {
     size_t room;
     uint8_t out[OUT_MAX];
     size_t out_n, read_at, write_n;
-    bool writing, closed, stalls;
+    bool writing, closed, stalls, held;
 };
 
 // ---- the layer, with a method and a stream

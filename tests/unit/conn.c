@@ -163,6 +163,34 @@ GOAWAY_names_the_highest_id_that_has_begun(void **state)
     leave(s);
 }
 
+static void
+a_peer_that_leaves_while_it_waits_for_its_turn_is_closed_at_once(void **state)
+{
+    (void)state;
+    struct transport_stream *s = open_one(1), *other = open_one(2);
+    struct tenant *t = tenant_find(&it.tenants, "uid:1");
+    struct rpc_stats now;
+    assert_non_null(t);
+    it.tenants.fair.part = 1; // per mille: its turn comes much later
+    give_call(other, ID(1), NULL, "");
+    give_call(s, ID(1), NULL, "");
+    assert_int_equal(it.executed, 2);
+    assert_false(s->held);
+    t->use.used_ns = 2 * FAIR_BRIM_NS;
+    t->use.at_ns = uv_hrtime();
+    give_call(s, ID(2), NULL, "");
+    assert_true(s->held && s->buf == NULL && !s->closed);
+    conn_on_read(s->conn, 0);
+    assert_true(s->closed && list_empty(&t->held));
+    pump(s);
+    rpc_stats(it.rpc, &now);
+    assert_int_equal(now.connections, 1);
+    assert_int_equal(it.executed, 2); // whoever leaves does not want what it asked for
+    assert_int_equal(it.cancelled, 1);
+    leave(s);
+    leave(other);
+}
+
 int
 main(void)
 {
@@ -172,6 +200,7 @@ main(void)
         TEST(frames_for_missing_calls_are_ignored),
         TEST(a_frame_is_read_in_any_pieces),
         TEST(a_repeated_request_is_one_call_and_another_with_its_id_is_refused),
+        TEST(a_peer_that_leaves_while_it_waits_for_its_turn_is_closed_at_once),
         TEST(a_peer_that_does_not_read_is_closed_at_the_timeout),
         TEST(a_call_that_says_a_stream_follows_or_ends_is_refused),
         TEST(the_last_message_of_a_stream_and_its_end_are_one_write),

@@ -226,6 +226,7 @@ restart(void **state)
     const unsigned executed = it.executed;
     close_database();
     assert_int_equal(tear_down(state), 0);
+    assert_int_equal(tenants_forget(&it.tenants), 0);
     it = (struct memory_layer){0};
     assert_int_equal(set_up(state), 0);
     it.executed = executed;

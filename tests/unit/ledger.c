@@ -287,6 +287,7 @@ a_connection_whose_bytes_cannot_be_charged_is_closed(void **state)
     assert_true(s->closed && it.executed == 0);
     leave(s);
     stored.fails_to_save = 0;
+    assert_int_equal(tenants_forget(&it.tenants), 0); // it is remembered for its shares alone
     assert_null(tenant_find(&it.tenants, me));
 }
 

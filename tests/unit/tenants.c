@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
+#include <uv.h>
 
 #include "server/rpc/tenants.h"
 
@@ -83,6 +84,47 @@ a_tenant_that_used_much_cpu_is_remembered_until_its_bucket_is_empty(void **state
     assert_null(tenant_find(&ts, "uid:1"));
 }
 
+static void
+what_a_tenant_used_of_its_shares_outlasts_its_last_connection(void **state)
+{
+    (void)state;
+    struct tenants ts = {.fair = {.part = 400}};
+    struct tenant *t = tenant_hold(&ts, "uid:1");
+    const uint64_t now = uv_hrtime();
+    fair_seen(&ts.fair, &t->use, 1, now);
+    t->use.used_ns = 7;
+    tenant_drop(t);
+    assert_ptr_equal(tenant_hold(&ts, "uid:1"), t);
+    assert_int_equal(t->use.used_ns, 7);
+    assert_int_equal(ts.fair.active_n, 1); // others have it beside them
+    tenant_drop(t);
+    t->use.seen_ns = now - FAIR_KEPT_NS;
+    tenant_drop(tenant_hold(&ts, "uid:2")); // a new tenant makes room
+    assert_null(tenant_find(&ts, "uid:1"));
+    assert_int_equal(ts.fair.active_n, 0);
+    assert_int_equal(ts.resting_n, 0);
+}
+
+// Whoever has very many names is not remembered under all of them.
+static void
+the_number_of_those_that_are_remembered_has_a_bound(void **state)
+{
+    (void)state;
+    struct tenants ts = {.fair = {.part = 400}};
+    char name[32];
+    for (int i = 0; i < 3000; i++) {
+        (void)snprintf(name, sizeof name, "uid:%d", i);
+        struct tenant *t = tenant_hold(&ts, name);
+        fair_seen(&ts.fair, &t->use, 1, uv_hrtime());
+        tenant_drop(t);
+    }
+    assert_int_equal(ts.resting_n, 1024);
+    assert_int_equal(ts.fair.active_n, 1024);
+    assert_int_equal(tenants_forget(&ts), 0);
+    assert_int_equal(ts.resting_n, 0);
+    assert_int_equal(ts.fair.weights, 0);
+}
+
 // Three per minute: three at once, and then one each twenty seconds.
 static void
 jobs_of_a_minute_are_bounded_and_the_error_says_until_when(void **state)
@@ -142,6 +184,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_tenant_used_of_its_shares_outlasts_its_last_connection),
+        cmocka_unit_test(the_number_of_those_that_are_remembered_has_a_bound),
         cmocka_unit_test(jobs_of_a_minute_are_bounded_and_the_error_says_until_when),
         cmocka_unit_test(a_tenant_may_have_quotas_of_its_own),
         cmocka_unit_test(bytes_beyond_the_share_are_refused),
