@@ -154,7 +154,7 @@ class Broker:
         until(lambda: any(word in self.log()[before:] for word in words), lambda: f"the reload is reported: {self.log()[before:]}",
               60)
         if whole:
-            time_passes("the other lines are written in the same turn of the loop", 0.05)
+            self.cli("info")  # the other lines are written in the same turn of the loop; this is answered in a later one
         return self.log()[before:]
 
     def log(self):

@@ -14,7 +14,7 @@ import sp
 from api import HEALTH, PROCESS, SANDBOX, SYSTEM, Job, connect
 from broker import Broker, binary, skip
 from slowness import LONG_DRAIN, run
-from runner import check, run_cases, time_passes, until
+from runner import check, deliver, run_cases, until
 from sp import UNAVAILABLE
 
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
@@ -158,8 +158,7 @@ def the_drain_has_an_end_and_a_second_signal_does_not_wait():
         c.until(job, lambda: b"begun" in job.output)
         begun = time.monotonic()
         for _ in range(signals):
-            b.process.send_signal(signal.SIGTERM)
-            time_passes("a signal behind the other, not one for both", 0.2)
+            deliver(b.process, signal.SIGTERM)
         code = b.process.wait(30)
         took = time.monotonic() - begun
         check(code == 0 and took < LONG_DRAIN / 2, f"{signals} signals: ended with {code} after {took:.1f} s")

@@ -17,7 +17,7 @@ import sp
 from broker import Broker
 from slowness import LONG_DRAIN as LONG
 from slowness import scaled
-from runner import check, run_cases, time_passes, until
+from runner import check, deliver, run_cases, time_passes, until
 
 sp.load("proto/gen/descriptor_set.bin")
 CONFIG = "drain: {drain}\nkeep_finished: 5s\n"
@@ -42,7 +42,7 @@ def ended(b, seconds=40):
 
 
 def terminate(b, number=signal.SIGTERM):
-    b.process.send_signal(number)
+    deliver(b.process, number)
     return time.monotonic()
 
 
@@ -207,7 +207,7 @@ def each_command_that_waits_for_a_job_ends_with_75():
                     running(b, "run", "--", "sh", "-c", "echo up; sleep 1000")]
         check(b.cli("pause", "box").returncode == 0, "pause")
         waits = b.popen("run", "--", "true", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        time_passes("the request of the last one arrives and waits for a sandbox", 1)
+        until(lambda: "stockade_pool_queue_length 1\n" in b.cli("metrics", "--prometheus").stdout.decode(), "the last one waits for a sandbox")
         terminate(b)
         for p in [*commands, waits]:
             _, err = p.communicate(timeout=30)

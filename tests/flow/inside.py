@@ -123,7 +123,7 @@ def an_idle_sandbox_gives_up_the_cgroup_that_waits_for_its_first_job(b, c):
     check(box in before, "it comes from the pool")
     until(lambda: box not in prepared(), "it is given up")
     check(before - {box} <= prepared(), "the pool's keep theirs")
-    job = c.finish(c.start(box, "cat /proc/self/cgroup; exec python3 -c 'b = bytearray(32 << 20)'"))
+    job = c.finish(c.start(box, "cat /proc/self/cgroup; exec python3 -c 'b = bytearray(32 << 20); import os\nwhile os.times().user < 0.1: pass'"))  # a few ticks
     check(job.result.exit_code == 0 and b"/job-1\n" in job.output, f"{job.result.exit_code} {job.output!r}")
     figure = figures(job.result.bill)
     check(figure["memory_peak_bytes"][0] > 32 << 20 and figure["cpu_user_ns"][0] > 0, str(figure))

@@ -42,6 +42,19 @@ def time_passes(why, seconds):
     time.sleep(max(0, seconds))
 
 
+def deliver(process, number):
+    """Sends a signal, and waits until the process has taken it: two of a kind that are pending are one."""
+    def pending():
+        try:
+            with open(f"/proc/{process.pid}/status", encoding="ascii", errors="replace") as f:
+                masks = [int(line.split()[1], 16) for line in f if line.startswith(("SigPnd:", "ShdPnd:"))]
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        return any(mask >> (number - 1) & 1 for mask in masks)
+    process.send_signal(number)
+    until(lambda: not pending(), f"signal {number} is taken", brief=True)
+
+
 def run_cases(cases, call=lambda case: case(), cleanup=lambda: None):
     """Runs all cases, or those that the command line names: each by `call`, and `cleanup` after one that failed. Gives
     the exit status: 1 when one failed, or none ran."""
