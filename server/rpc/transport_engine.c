@@ -56,6 +56,14 @@ transport_ended(struct transport *t)
 }
 
 void
+transport_handle_closed(uv_handle_t *handle)
+{
+    struct transport *t = handle->data;
+    if (--t->handles == 0)
+        transport_ended(t);
+}
+
+void
 transport_shut(struct transport *t)
 {
     t->shutting = true;

@@ -11,6 +11,8 @@ struct transport {
     void *cookie;
     struct list listeners; // by their nodes
     size_t alive;          // listeners and streams; transport_gone() subtracts one
+    unsigned
+        handles; // of the engine itself that libuv has not closed yet; transport_handle_closed() subtracts one
     bool shutting, ended;
     void (*close_listener)(struct list *node); // it was removed from the list
     void (*end)(struct transport *t); // called once, when it shuts down and nothing is alive
@@ -34,6 +36,9 @@ void transport_again(uv_idle_t *again);
 
 // The engine has freed everything: frees it and calls on_shut.
 void transport_ended(struct transport *t);
+
+// The close callback of an engine's own handles, whose data is the engine: the last one ends it.
+void transport_handle_closed(uv_handle_t *handle);
 
 // transport_ops.shut of every engine.
 void transport_shut(struct transport *t);

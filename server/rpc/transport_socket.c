@@ -37,7 +37,6 @@ struct engine {
     uv_idle_t again;  // active while the list must not wait for an event
     struct list over; // streams with a finished operation that was not reported yet
     struct soon soon; // of all streams
-    unsigned handles; // not yet closed by libuv
 };
 
 struct transport_listener {
@@ -410,19 +409,11 @@ listener_new(struct engine *t, int fd, const struct listen_bound *bound, bool ip
 // ---- the engine
 
 static void
-on_engine_closed(uv_handle_t *handle)
-{
-    struct engine *t = handle->data;
-    if (--t->handles == 0)
-        transport_ended(&t->base);
-}
-
-static void
 engine_end(struct transport *base)
 {
     struct engine *t = (struct engine *)base;
-    uv_close((uv_handle_t *)&t->prepare, on_engine_closed);
-    uv_close((uv_handle_t *)&t->again, on_engine_closed);
+    uv_close((uv_handle_t *)&t->prepare, transport_handle_closed);
+    uv_close((uv_handle_t *)&t->again, transport_handle_closed);
 }
 
 static int
@@ -436,7 +427,7 @@ engine_open(uv_loop_t *loop, const struct transport_events *events, void *cookie
         .events = events, .cookie = cookie, .close_listener = listener_close, .end = engine_end};
     list_init(&t->base.listeners);
     list_init(&t->over);
-    t->handles = 2;
+    t->base.handles = 2;
     (void)uv_prepare_init(loop, &t->prepare);
     (void)uv_idle_init(loop, &t->again);
     t->prepare.data = t->again.data = t;

@@ -52,7 +52,6 @@ struct engine {
     uv_prepare_t prepare;
     uv_idle_t again; // active while a list must not wait for an event
     uv_timer_t late;
-    unsigned handles;    // not yet closed by libuv
     struct list shaking; // handshakes, the oldest first
     struct list ready;   // of those, with bytes to look at
     struct list over;    // open streams with a finished operation that was not reported yet
@@ -507,20 +506,12 @@ on_prepare(uv_prepare_t *prepare)
 }
 
 static void
-on_engine_closed(uv_handle_t *handle)
-{
-    struct engine *t = handle->data;
-    if (--t->handles == 0)
-        transport_ended(&t->base);
-}
-
-static void
 engine_end(struct transport *base)
 {
     struct engine *t = (struct engine *)base;
-    uv_close((uv_handle_t *)&t->prepare, on_engine_closed);
-    uv_close((uv_handle_t *)&t->again, on_engine_closed);
-    uv_close((uv_handle_t *)&t->late, on_engine_closed);
+    uv_close((uv_handle_t *)&t->prepare, transport_handle_closed);
+    uv_close((uv_handle_t *)&t->again, transport_handle_closed);
+    uv_close((uv_handle_t *)&t->late, transport_handle_closed);
 }
 
 static void
@@ -558,7 +549,7 @@ engine_open(uv_loop_t *loop, const struct transport_events *events, void *cookie
     list_init(&t->shaking);
     list_init(&t->ready);
     list_init(&t->over);
-    t->handles = 3;
+    t->base.handles = 3;
     (void)uv_prepare_init(loop, &t->prepare);
     (void)uv_idle_init(loop, &t->again);
     (void)uv_timer_init(loop, &t->late);
