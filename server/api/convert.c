@@ -246,3 +246,17 @@ convert_unpack(const ProtobufCMessageDescriptor *type, const void *bytes, size_t
         e->code = ERR_INTERNAL;
     return r;
 }
+
+void
+convert_end(struct call *c, bool stream, const struct err *why)
+{
+    struct err none;
+    if (why == NULL && !stream) {
+        (void)err_set(&none, ERR_INTERNAL, "stockade-files sent no response");
+        why = &none;
+    }
+    if (why != NULL)
+        call_fail(c, why);
+    else
+        call_end(c);
+}

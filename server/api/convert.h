@@ -59,3 +59,6 @@ void convert_no_memory(struct call *c);
 // Unpacks what a program inside a sandbox sent as a response. a may be NULL. INTERNAL: it is not valid.
 int convert_unpack(const ProtobufCMessageDescriptor *type, const void *bytes, size_t n,
                    struct arena *a, ProtobufCMessage **out, struct err *e);
+
+// The program has ended its work, for this reason (NULL: it is done): ends the call. A call of one response fails, because it had none.
+void convert_end(struct call *c, bool stream, const struct err *why);

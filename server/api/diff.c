@@ -80,15 +80,7 @@ static void
 on_ended(void *cookie, const struct err *why)
 {
     struct comparison *w = cookie;
-    struct err none;
-    if (why == NULL && !is_stream(w)) {
-        (void)err_set(&none, ERR_INTERNAL, "stockade-files sent no response");
-        why = &none;
-    }
-    if (why != NULL)
-        call_fail(w->call, why);
-    else
-        call_end(w->call);
+    convert_end(w->call, is_stream(w), why);
     free(w);
 }
 

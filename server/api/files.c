@@ -173,15 +173,7 @@ static void
 on_ended(void *cookie, const struct err *why)
 {
     struct work *w = cookie;
-    struct err none;
-    if (why == NULL && !w->stream) {
-        (void)err_set(&none, ERR_INTERNAL, "stockade-files sent no response");
-        why = &none;
-    }
-    if (why != NULL)
-        call_fail(w->call, why);
-    else
-        call_end(w->call);
+    convert_end(w->call, w->stream, why);
     work_free(w);
 }
 
