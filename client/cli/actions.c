@@ -67,13 +67,7 @@ actions_list(const struct acting *a, const char *const *head, size_t columns, li
     do
         code = page(a, &l);
     while (code == EXIT_OK && l.page[0] != '\0');
-    if (code == EXIT_OK && a->o->json)
-        code = json_put_list(json_incref(l.array));
-    else if (code == EXIT_OK && l.table != NULL)
-        table_print(l.table, stdout);
-    json_decref(l.array);
-    table_free(l.table);
-    return code;
+    return json_end_listing(a->o, l.table, l.array, code);
 }
 
 int

@@ -186,15 +186,8 @@ list_rules(const struct command *c, const struct options *o, struct stockade *s)
                              "threshold", (json_int_t)r->threshold, "window_ms",
                              (json_int_t)r->window_ms, "response", r->response));
     }
-    int code = EXIT_OK;
-    if (o->json)
-        code = json_put_list(json_incref(array));
-    else if (t != NULL)
-        table_print(t, stdout);
-    table_free(t);
-    json_decref(array);
     stockade_free(all);
-    return code;
+    return json_end_listing(o, t, array, EXIT_OK);
 }
 
 // An option that selects findings; NULL: none was given.

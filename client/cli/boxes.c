@@ -116,12 +116,7 @@ cli_ls(const struct command *c, const struct options *o)
     l.array = o->json ? json_array() : NULL;
     if (l.table == NULL || pages_sandboxes(s, o->labels, o->labels_n, list_one, &l, &e) < 0)
         code = l.table == NULL ? EXIT_PROBLEM : cli_fail(c, "", &e);
-    else if (o->json)
-        code = json_put_list(json_incref(l.array));
-    else if (!o->quiet)
-        table_print(l.table, stdout);
-    json_decref(l.array);
-    table_free(l.table);
+    code = json_end_listing(o, l.table, l.array, code);
     stockade_close(s);
     return code;
 }

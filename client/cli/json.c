@@ -14,6 +14,7 @@
 #include "proto/utf8.h"
 #include "cli.h"
 #include "bill.h"
+#include "text.h"
 
 static json_t *
 integer(uint64_t value)
@@ -362,6 +363,18 @@ int
 json_put_list(json_t *array)
 {
     return put(array, JSON_INDENT(2));
+}
+
+int
+json_end_listing(const struct options *o, struct table *t, json_t *array, int code)
+{
+    if (code == EXIT_OK && o->json)
+        code = json_put_list(json_incref(array));
+    else if (code == EXIT_OK && !o->quiet && t != NULL)
+        table_print(t, stdout);
+    json_decref(array);
+    table_free(t);
+    return code;
 }
 
 int

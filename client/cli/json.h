@@ -35,5 +35,11 @@ int json_put_error(const struct stockade_error *e);
 // Prints a list as one indented array, because one element per line would not be one JSON document.
 int json_put_list(json_t *array);
 
+// The end of a list that was read with this exit code: prints it as the options say, the array or the table, and frees both. Returns the
+// exit code. Each may be NULL.
+struct options;
+struct table;
+int json_end_listing(const struct options *o, struct table *t, json_t *array, int code);
+
 // policy.c
 json_t *json_of_policy(const struct stockade_policy *p);

@@ -110,12 +110,7 @@ cli_ps(const struct command *c, const struct options *o)
         ; // the failure was reported
     else if (l.table == NULL || pages_processes(s, sandbox, list_one, &l, &e) < 0)
         code = l.table == NULL ? EXIT_PROBLEM : cli_fail_sandbox(s, c, sandbox, &e);
-    else if (o->json)
-        code = json_put_list(json_incref(l.array));
-    else if (!o->quiet)
-        table_print(l.table, stdout);
-    json_decref(l.array);
-    table_free(l.table);
+    code = json_end_listing(o, l.table, l.array, code);
     stockade_close(s);
     return code;
 }
