@@ -18,7 +18,6 @@
 #include "spawn.h"
 
 enum {
-    MAKING_MAX = 4, // at a time, per template: the spawner makes them one after the other
     BACK_OFF_MIN_MS = 50,
     BACK_OFF_MAX_MS = 5000,
     // making a sandbox competes with the job that has just started: give it a head start
@@ -83,16 +82,22 @@ fits(void *cookie, struct pool_entry *p)
     return pool_warm_fits(cookie, &pool_request_of(p)->spec.limits);
 }
 
-// The next waiting request; may: NULL, or which ones. NULL: none.
-static struct pool_request *
-take_waiting(struct template_pool *tpool, bool (*may)(void *cookie, struct pool_entry *p))
+struct pool_request *
+pool_take(struct template_pool *tpool, bool (*may)(void *cookie, struct pool_entry *p),
+          void *cookie)
 {
-    struct pool_entry *p = pool_queue_take_if(&tpool->waiting, may, tpool);
+    struct pool_entry *p = pool_queue_take_if(&tpool->waiting, may, cookie);
     if (p == NULL)
         return NULL;
     loop_timer_stop(&pool_request_of(p)->too_long);
     waiting(tpool->pool, -1);
     return pool_request_of(p);
+}
+
+static struct pool_request *
+take_waiting(struct template_pool *tpool, bool (*may)(void *cookie, struct pool_entry *p))
+{
+    return pool_take(tpool, may, tpool);
 }
 
 // It is not in the pool any more.
@@ -232,7 +237,7 @@ pool_is_current(const struct template_pool *tpool, const struct sandbox *s)
 static bool
 is_wanted(struct template_pool *tpool, const struct sandbox *s)
 {
-    const uint32_t soon = tpool->waiting.n > 0 ? MAKING_MAX : 0;
+    const uint32_t soon = tpool->waiting.n > 0 ? POOL_MAKING_MAX : 0;
     return pool_is_current(tpool, s) &&
            (pool_is_wanted(tpool) ||
             tpool->ready_n + tpool->warming_n < tpool->template->pool + soon);
@@ -303,7 +308,7 @@ on_young_ended(void *cookie)
     pool_has_room(tpool->pool);
 }
 
-static const struct sandbox_maker maker = {
+const struct sandbox_maker pool_maker = {
     .created = on_made, .lost = on_lost, .young_ended = on_young_ended};
 
 // Those whose interpreter starts take a place of the pool, but not of a request that waits. Requests of tenants that may not begin more at
@@ -311,14 +316,14 @@ static const struct sandbox_maker maker = {
 static bool
 needs_more(struct template_pool *tpool)
 {
-    if (tpool->making >= MAKING_MAX)
+    if (tpool->making >= POOL_MAKING_MAX)
         return false;
     const uint32_t wanted = pool_is_wanted(tpool) ? tpool->waiting.n : 0;
     if (wanted > tpool->making)
         return true;
     if (pool_warm_measures(tpool))
         return false;
-    return tpool->making + tpool->warming_n < MAKING_MAX &&
+    return tpool->making + tpool->warming_n < POOL_MAKING_MAX &&
            tpool->ready_n + tpool->making + tpool->warming_n < tpool->template->pool + wanted;
 }
 
@@ -339,22 +344,33 @@ pool_serve_ready(struct template_pool *tpool)
         pool_serve(r, take_ready(tpool));
 }
 
+void
+pool_cannot_make(struct template_pool *tpool, const struct err *e)
+{
+    serve_from_kept(tpool);
+    give_up(tpool, e->code == ERR_UNAVAILABLE ? 0 : GIVE_UP_MS, e);
+    back_off(tpool);
+}
+
 // Starts to make missing sandboxes.
 void
 pool_refill(struct template_pool *tpool)
 {
     struct pool *p = tpool->pool;
-    if (p->stopped || tpool->timer != NULL || !tpool->template->has_root)
+    const struct template *t = tpool->template;
+    if (p->stopped || tpool->timer != NULL || !t->has_root)
         return;
+    if (tpool->to_order) {
+        pool_order_refill(tpool);
+        return;
+    }
     while (needs_more(tpool)) {
         struct err e;
         tpool->making++;
-        if (sandbox_create(p->all, tpool->template, &maker, tpool, &e) == 0)
+        if (sandbox_create(p->all, t, &t->limits, &pool_maker, tpool, &e) == 0)
             continue;
         tpool->making--;
-        serve_from_kept(tpool);
-        give_up(tpool, e.code == ERR_UNAVAILABLE ? 0 : GIVE_UP_MS, &e);
-        back_off(tpool);
+        pool_cannot_make(tpool, &e);
         return;
     }
 }
@@ -385,11 +401,12 @@ pool_new(struct server *srv, struct sandboxes *all)
     p->processors = pool_processors();
     const struct sandbox_settings *settings = sandboxes_settings(all);
     _Static_assert((int)TEMPLATES_MAX == (int)METRIC_VALUES_TEMPLATE, "a value for each template");
-    p->tpools_n = TEMPLATES_MAX;
+    p->tpools_n = 2 * TEMPLATES_MAX;
     for (uint32_t i = 0; i < p->tpools_n; i++) {
         struct template_pool *tpool = &p->tpool[i];
         tpool->pool = p;
-        tpool->template = &settings->template[i];
+        tpool->template = &settings->template[i % TEMPLATES_MAX];
+        tpool->to_order = i >= TEMPLATES_MAX;
         list_init(&tpool->ready);
         list_init(&tpool->warming);
         pool_queue_init(&tpool->waiting);
@@ -425,11 +442,11 @@ pool_reloaded(struct pool *p)
         struct template_pool *tpool = &p->tpool[i];
         struct err e;
         const char *name = tpool->template->has_root ? tpool->template->name : NULL;
-        metrics_name_value(METRIC_BY_TEMPLATE, i, name); // one that was removed has none any more
+        if (!tpool->to_order) // one that was removed has none any more
+            metrics_name_value(METRIC_BY_TEMPLATE, i, name);
         discard_old(tpool);
         if (!tpool->template->has_root) {
-            (void)err_set(&e, ERR_NOT_FOUND, "the template %s was removed or disabled",
-                          tpool->template->name);
+            (void)pool_say_removed(tpool->template, &e);
             give_up(tpool, 0, &e);
         }
         pool_refill(tpool);
@@ -490,10 +507,11 @@ pool_fails(const struct pool *p, struct err *why)
 }
 
 static struct template_pool *
-tpool_of(struct pool *p, const struct template *t)
+tpool_of(struct pool *p, const struct sandbox_spec *spec)
 {
-    assert(t->number < p->tpools_n);
-    return &p->tpool[t->number];
+    const uint32_t number = spec->template->number;
+    assert(number < TEMPLATES_MAX);
+    return &p->tpool[pool_is_to_order(spec) ? TEMPLATES_MAX + number : number];
 }
 
 // Whether a ready sandbox differs from the request.
@@ -508,45 +526,18 @@ needs_spawner(const struct template_pool *tpool, const struct sandbox_spec *spec
     return way_out || memcmp(&have, &want, sizeof have) != 0;
 }
 
-// A disk is made with its sandbox, as large as the template says. What had its files before its template was changed gets the
-// new size.
-static int
-fit_disk(struct sandbox_spec *spec, struct err *e)
-{
-    static const enum limit fixed[] = {LIMIT_DISK_BYTES, LIMIT_INODES};
-    const struct limits *has = &spec->template->limits;
-    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0] && spec->template->on_disk; i++) {
-        if (spec->has_files)
-            spec->limits.v[fixed[i]] = has->v[fixed[i]];
-        if (spec->limits.v[fixed[i]] == has->v[fixed[i]])
-            continue;
-        int r = err_set(e, ERR_FAILED_PRECONDITION,
-                        "sandboxes of template %s have their files on disk, whose size is that of "
-                        "the template: %llu bytes and %llu inodes",
-                        spec->template->name, (unsigned long long)has->v[LIMIT_DISK_BYTES],
-                        (unsigned long long)has->v[LIMIT_INODES]);
-        err_detail(e, "DISK_FIXED", "limits.disk_bytes",
-                   "leave disk and inodes out, or take another template");
-        return r;
-    }
-    return 0;
-}
-
 int
 pool_acquire(struct pool *p, const char *tenant, struct sandbox_spec *spec,
              void (*done)(void *cookie, struct sandbox *s, const struct err *e), void *cookie,
              struct pool_request **out, struct err *e)
 {
-    struct template_pool *tpool = tpool_of(p, spec->template);
+    struct template_pool *tpool = tpool_of(p, spec);
     struct tenant *t = tenant_find(p->srv->tenants, tenant);
     bool must_wait = tpool->ready_n <= kept_from(tpool, t) ||
                      !pool_warm_fits(tpool, &spec->limits) || !pool_may_begin(p, t) ||
                      pool_is_behind(tpool, t);
     if (!spec->template->has_root)
-        return err_set(e, ERR_NOT_FOUND, "the template %s was removed or disabled",
-                       spec->template->name);
-    if (fit_disk(spec, e) < 0)
-        return err_errno(e);
+        return pool_say_removed(spec->template, e);
     if (p->stopped || (must_wait && !pool_make_room(p, tenant)))
         return pool_say_full(p, e);
     if (!spawn_answers(p->srv->spawn) && (must_wait || needs_spawner(tpool, spec)))

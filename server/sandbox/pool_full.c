@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See pool_private.h: a queue that is full.
+// See pool_private.h: a queue that is full, and what is said about a template that is gone.
 #include "pool_private.h"
 
 #include "server/base/metrics.h"
@@ -22,6 +22,12 @@ pool_say_full(struct pool *p, struct err *e)
                                       : (uint32_t)ms;
     metrics_add(METRIC_POOL_FULL, 1);
     return r;
+}
+
+int
+pool_say_removed(const struct template *t, struct err *e)
+{
+    return err_set(e, ERR_NOT_FOUND, "the template %s was removed or disabled", t->name);
 }
 
 bool

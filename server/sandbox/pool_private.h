@@ -8,10 +8,15 @@
 #include "sandbox.h"
 #include "template.h"
 
+enum {
+    POOL_MAKING_MAX = 4, // at a time, per template: the spawner makes them one after the other
+};
+
 // The pool of one template.
 struct template_pool {
     struct pool *pool;
     const struct template *template;
+    bool to_order; // it has no ready ones: pool_order.c
     struct list ready;
     uint32_t ready_n, making;
     struct list warming;
@@ -35,7 +40,8 @@ struct pool {
     struct loop_timer *pace; // set: a request waits because its tenant begins others
     struct pool_warmer warmer;
     uint32_t tpools_n;
-    struct template_pool tpool[TEMPLATES_MAX]; // by template.number
+    // By template.number; behind them those that are to order.
+    struct template_pool tpool[2 * TEMPLATES_MAX];
 };
 
 struct pool_request {
@@ -45,6 +51,7 @@ struct pool_request {
     struct sandbox_spec spec;
     uint64_t since_ns;
     struct loop_timer *too_long;
+    struct pool_order *order;   // it is being made for this request
     struct sandbox *sandbox;    // the spawner is changing its limits or its network
     struct pool_request **name; // the caller's pointer, set to NULL at the end
     struct sandbox_waiter waiter;
@@ -69,8 +76,9 @@ pool_request_of(struct pool_entry *p)
     return list_entry(p, struct pool_request, place);
 }
 
-// pool_full.c: the words for a queue that is full.
+// pool_full.c: the words for a queue that is full; for a template that is gone.
 int pool_say_full(struct pool *p, struct err *e);
+int pool_say_removed(const struct template *t, struct err *e);
 // Makes room in the queue for another request of the tenant. If the queue is full, the tenant with the most requests loses its newest one,
 // if it still has more than this tenant then.
 bool pool_make_room(struct pool *p, const char *tenant);
@@ -91,6 +99,13 @@ void pool_serve_ready(struct template_pool *tpool);
 // pool.c: it is ready. Gives it to the request that has waited longest, if there is one.
 void pool_add_ready(struct template_pool *tpool, struct sandbox *s);
 void pool_refill(struct template_pool *tpool);
+// pool.c: no more can be made at the moment: those that have waited for long fail, and it is tried again later.
+void pool_cannot_make(struct template_pool *tpool, const struct err *e);
+// pool.c: the next waiting request, removed from the queue; may: NULL, or which ones. NULL: none.
+struct pool_request *pool_take(struct template_pool *tpool,
+                               bool (*may)(void *cookie, struct pool_entry *p), void *cookie);
+// pool.c: of sandboxes that are in a pool, or were.
+extern const struct sandbox_maker pool_maker;
 // Whether a sandbox matches its template as configured now.
 bool pool_is_current(const struct template_pool *tpool, const struct sandbox *s);
 void pool_discard(struct sandbox *s);
@@ -103,3 +118,10 @@ bool pool_warm_measures(const struct template_pool *tpool);
 void pool_warm_leaves(struct template_pool *tpool, const struct sandbox *s);
 // Whether a ready sandbox can be given to a request with these limits: a warm one has used memory already.
 bool pool_warm_fits(const struct template_pool *tpool, const struct limits *l);
+
+// pool_order.c: whether no ready sandbox can become what a request wants.
+bool pool_is_to_order(const struct sandbox_spec *spec);
+// Begins to make those that requests wait for.
+void pool_order_refill(struct template_pool *tpool);
+// The request is being freed.
+void pool_order_forget(struct pool_request *r);

@@ -14,6 +14,7 @@ static void
 request_free(struct pool_request *r)
 {
     *r->name = NULL;
+    pool_order_forget(r);
     loop_timer_stop(&r->too_long);
     sandbox_spec_clear(&r->spec);
     free(r);

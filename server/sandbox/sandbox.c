@@ -374,8 +374,8 @@ on_created(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
 }
 
 int
-sandbox_create(struct sandboxes *all, const struct template *t, const struct sandbox_maker *maker,
-               void *cookie, struct err *e)
+sandbox_create(struct sandboxes *all, const struct template *t, const struct limits *limits,
+               const struct sandbox_maker *maker, void *cookie, struct err *e)
 {
     const uint32_t most = all->settings->quotas.sandboxes;
     if (all->table.n >= most) {
@@ -390,7 +390,7 @@ sandbox_create(struct sandboxes *all, const struct template *t, const struct san
         return err_sys(e, ENOMEM, "create a sandbox");
     s->all = all;
     s->spec.template = t;
-    s->spec.limits = t->limits;
+    s->spec.limits = *limits;
     s->root = t->root;
     s->warm_version = t->warm_version;
     s->maker = maker;
@@ -403,9 +403,9 @@ sandbox_create(struct sandboxes *all, const struct template *t, const struct san
     for (size_t i = 0; i < SPAWN_FDS_MAX; i++)
         s->dirs.fd[i] = -1;
     id_make(all->settings->node, s->id_bytes, s->id.id);
-    struct spawn_limits limits;
-    limits_to_spawn(&t->limits, &limits);
-    int r = spawn_create(all->srv->spawn, s->id_bytes, s->root, &limits, on_created, s, e);
+    struct spawn_limits l;
+    limits_to_spawn(limits, &l);
+    int r = spawn_create(all->srv->spawn, s->id_bytes, s->root, &l, on_created, s, e);
     if (r < 0) {
         free(s);
         return err_wrap(e, "create a sandbox");

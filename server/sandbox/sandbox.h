@@ -266,9 +266,9 @@ struct sandbox_maker {
     void (*young_ended)(void *cookie);             // pace.h; NULL: nobody waits for that
 };
 
-// Starts to create a sandbox. It has no owner yet: see sandbox_take. Counts towards quotas.sandboxes from now on:
+// Starts to create a sandbox with these limits. It has no owner yet: see sandbox_take. Counts towards quotas.sandboxes from now on:
 // RESOURCE_EXHAUSTED.
-int sandbox_create(struct sandboxes *all, const struct template *t,
+int sandbox_create(struct sandboxes *all, const struct template *t, const struct limits *limits,
                    const struct sandbox_maker *maker, void *cookie, struct err *e);
 
 // Reserves one sandbox with these limits of the caller's quotas: RESOURCE_EXHAUSTED, or UNAVAILABLE (ledger.h). On success *out is its

@@ -85,13 +85,10 @@ def a_word_that_is_none_is_refused(b, c):
     check(r.returncode == 78 and b"storage" in r.stderr + r.stdout, f"{r}")
 
 
-def the_size_is_the_templates(b, c):
-    for limits in ({"disk_bytes": 8 * MIB}, {"disk_bytes": 128 * MIB}, {"inodes": 500}):
+def a_size_above_the_maximum_is_refused(b, c):
+    for limits, field in (({"disk_bytes": 257 * MIB}, "limits.disk_bytes"), ({"disk_bytes": 1000}, "limits.disk_bytes"), ({"inodes": 3}, "limits.inodes")):
         failed = c.fails(SANDBOX + "Create", {"limits": limits})
-        check(failed.code == PRECONDITION and "DISK_FIXED" in str(failed.details), f"{limits}: {failed}")
-    box = new(c, limits={"memory_bytes": 64 * MIB, "disk_bytes": 96 * MIB})
-    check(c.unary(SANDBOX + "Get", {"id": box}).sandbox.limits.memory_bytes == 64 * MIB, "other limits can be set")
-    remove(c, box)
+        check(failed.code == INVALID and field in str(failed.details), f"{limits}: {failed}")
 
 
 def no_batch_recycles_one(b, c):
@@ -100,6 +97,59 @@ def no_batch_recycles_one(b, c):
 
 
 # ---- what works
+
+
+def fill(c, box):
+    """Errno and bytes of a file that takes all there is; it is removed."""
+    return tuple(map(int, sh(c, box, FILL % "/tmp/full" + "; rm /tmp/full").split()))
+
+
+def has_its_size(c, box, size, inodes=None):
+    errno, n = fill(c, box)
+    check(errno == 28 and size - MIB <= n <= size + 2 * MIB, f"{errno} {n} of {size}")
+    if inodes is not None:
+        made = int(sh(c, box, "python3 -c '\nimport os\nn = 0\ntry:\n while True: os.mknod(str(n)); n += 1\n"
+                      "except OSError: print(n)\nfor i in range(n): os.unlink(str(i))'"))
+        check(inodes - 50 <= made <= inodes + 100, f"{made} inodes of {inodes}")
+
+
+def each_has_the_size_that_it_asks_for(b, c):
+    """Less or more than the template's; a snapshot, a fork and one that was asleep keep it."""
+    ready(c, 1)
+    small, large, smallest = (new(c, limits=limits) for limits in (
+        {"disk_bytes": 8 * MIB, "inodes": 300}, {"disk_bytes": 128 * MIB, "memory_bytes": 64 * MIB}, {"disk_bytes": 65536, "inodes": 64}))
+    check(len(loops(b)) == 4, f"one is ready, and each has one: {loops(b)}")
+    limits = c.unary(SANDBOX + "Get", {"id": small}).sandbox.limits
+    check((limits.disk_bytes, limits.inodes, limits.memory_bytes) == (8 * MIB, 300, 48 * MIB), f"{limits}")
+    has_its_size(c, small, 8 * MIB, 300)
+    has_its_size(c, large, 128 * MIB)
+    has_its_size(c, smallest, 65536, 64)
+    sh(c, small, "echo one > A")
+    make(c, small, "one")
+    has_its_size(c, small, 8 * MIB, 300)
+    restore(c, small, "one")
+    has_its_size(c, small, 8 * MIB, 300)
+    forks = [s.id for s in c.unary(SANDBOX + "Fork", {"id": small, "count": 2}).sandboxes]
+    for fork in forks:
+        check(sh(c, fork, "cat A") == "one\n", "it has the files")
+        has_its_size(c, fork, 8 * MIB, 300)
+    check(b.cli("run", "--disk", "8M", "true").returncode == 0 and b.cli("run", "--disk", "1T", "true").returncode != 0, "on the command line, too")
+    for box in (small, large, smallest, *forks):
+        remove(c, box)
+    until(lambda: len(loops(b)) <= 1, lambda: f"only a ready one has a disk: {loops(b)}")
+
+
+def one_that_is_cancelled_leaves_nothing(b, c):
+    """A client that goes away while its disk is made, and more at a time than are made."""
+    clients = [connect(b) for _ in range(9)]
+    for other in clients:
+        other.begin(SANDBOX + "Create", {"limits": {"disk_bytes": 9 * MIB}})
+    for other in clients:
+        other.close()
+    box = new(c, limits={"disk_bytes": 9 * MIB})
+    has_its_size(c, box, 9 * MIB)
+    b.cli("rm", "--all")
+    until(lambda: len(loops(b)) <= 1, lambda: f"only a ready one has a disk: {loops(b)}")
 
 
 def files_are_no_memory(b, c):
@@ -150,11 +200,12 @@ def layers_of_it_are_on_disk(b, c):
 
 
 def one_that_sleeps_wakes(b, c):
-    box = new(c, name="sleeper")
+    box = new(c, name="sleeper", limits={"disk_bytes": 64 * MIB})
     sh(c, box, "head -c 30000000 /dev/urandom > big; cksum big > sum")
     c.unary(SANDBOX + "Sleep", {"id": box})
     until(lambda: len(loops(b)) <= 1, lambda: f"it has no disk meanwhile: {loops(b)}")
     check(sh(c, box, "cksum big | cmp - sum; echo woken > A; cat A") == "woken\n", "its files are there")
+    has_its_size(c, box, 64 * MIB)
     remove(c, box)
 
 
@@ -171,6 +222,9 @@ def a_full_host_refuses_and_harms_nobody(b, c):
             boxes.append(new(c))
         failed = c.fails(SANDBOX + "Create", {})
         check(failed.code == EXHAUSTED and "HOST_DISK_FULL" in str(failed.details), f"{failed}")
+        small = new(c, limits={"disk_bytes": 4 * MIB})
+        has_its_size(c, small, 4 * MIB)
+        remove(c, small)
         failed = c.fails("/stockade.v1.SnapshotService/Create", {"sandbox": boxes[0]})
         check(failed.code == EXHAUSTED and "HOST_DISK_FULL" in str(failed.details), f"no room for another upper layer: {failed}")
         for box in boxes:
@@ -178,7 +232,8 @@ def a_full_host_refuses_and_harms_nobody(b, c):
             check(errno == "28" and int(n) >= 95 * MIB, f"each has what it was promised: {n}")
         check(sh(c, boxes[0], "stat -c %s /tmp/full; rm /tmp/full; echo x > A; cat A").split()[1] == "x", "nothing is lost")
         remove(c, boxes[0])
-        until(lambda: b.cli("run", "true").returncode == 0, lambda: f"then there is room for another one: {b.cli('run', 'true')}")
+        until(lambda: b.cli("run", "true").returncode == 0,
+              lambda: f"then there is room for another one: {b.cli('run', 'true')} {loops(b)}", 120)
     finally:
         b.stop()
         b.prefix = []
@@ -203,8 +258,8 @@ def kills_leave_nothing(b, c):
         b.start()
 
 
-TESTS = [a_host_without_what_it_needs_has_the_template_disabled, a_word_that_is_none_is_refused, the_size_is_the_templates, no_batch_recycles_one,
-         files_are_no_memory, limits_hold_and_what_the_template_says_fits, layers_of_it_are_on_disk, one_that_sleeps_wakes,
+TESTS = [a_host_without_what_it_needs_has_the_template_disabled, a_word_that_is_none_is_refused, a_size_above_the_maximum_is_refused,
+         no_batch_recycles_one, each_has_the_size_that_it_asks_for, one_that_is_cancelled_leaves_nothing, files_are_no_memory, limits_hold_and_what_the_template_says_fits, layers_of_it_are_on_disk, one_that_sleeps_wakes,
          a_full_host_refuses_and_harms_nobody, kills_leave_nothing]
 
 

@@ -125,7 +125,9 @@ make_ready(void **state)
     (void)state;
     struct err e;
     box = NULL;
-    assert_int_equal(sandbox_create(srv.sandboxes, &settings.template[0], &maker, NULL, &e), 0);
+    assert_int_equal(sandbox_create(srv.sandboxes, &settings.template[0],
+                                    &settings.template[0].limits, &maker, NULL, &e),
+                     0);
     until(box != NULL);
     return 0;
 }
