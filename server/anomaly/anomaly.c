@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See anomaly.h. Receives events and counters, keeps findings and notifies waiters. The profiles' files are in
-// files.c.
+// See anomaly.h. Receives events and counters, keeps findings and notifies waiters.
 #include "anomaly.h"
 
 #include <assert.h>
@@ -430,6 +429,14 @@ on_job_settled(void *cookie, struct sandbox *s, struct job *j)
 }
 
 static void
+on_lists(void *cookie, struct sandbox *s, const struct sandbox_lists *what)
+{
+    struct box *b = enter(cookie, s, NULL, 0);
+    if (b != NULL)
+        box_lists(b, (uint64_t)now_ns(CLOCK_BOOTTIME), what, s->jobs_n);
+}
+
+static void
 on_gone(void *cookie, struct sandbox *s)
 {
     struct anomaly *a = cookie;
@@ -438,7 +445,7 @@ on_gone(void *cookie, struct sandbox *s)
         block_free(a, s->slot);
 }
 
-// The detectors' data of a job. Without memory the detectors do not watch the job, and telemetry reports that.
+// Without memory the detectors do not watch the job, and telemetry reports that.
 static void
 on_job_begun(void *cookie, struct job *j, const struct job_spec *spec)
 {
@@ -509,6 +516,7 @@ anomaly_new(struct server *srv, const struct anomaly_settings *settings, const c
         .cookie = a,
         .live = on_live,
         .taken = on_live, // its template may have started to learn since
+        .lists = on_lists,
         .gone = on_gone,
         .job_begun = on_job_begun,
         .job_gone = on_job_gone,

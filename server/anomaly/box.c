@@ -102,7 +102,7 @@ is_within_burst(struct box_scope *of, enum anomaly_rule rule, uint64_t now_ns)
     bool first = (of->raised >> rule & 1) == 0;
     if (!first && of->findings >= BOX_FINDINGS_BURST)
         return false;
-    of->raised |= 1U << rule;
+    of->raised |= UINT64_C(1) << rule;
     of->findings++;
     return true;
 }

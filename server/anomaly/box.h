@@ -56,7 +56,7 @@ struct box_scope {
     uint64_t quiet_ns[ANOMALY_RULES]; // end of the time in which the rule is not reported again
     uint64_t minute;                  // of the fields below
     uint32_t findings;                // raised in this minute
-    uint32_t raised;                  // in this minute, bit by rule
+    uint64_t raised;                  // in this minute, bit by rule
     uint64_t seen[BOX_SEEN]; // events seen by a rule that also has a counter (box_seen_at())
     struct box_window window[RULES_WITH_WINDOWS];
     struct box_window execs;     // besides the window of fork-storm
@@ -129,7 +129,7 @@ struct box {
     struct rates rates;
 };
 
-_Static_assert(ANOMALY_RULES <= 32, "a bit each");
+_Static_assert(ANOMALY_RULES <= 64, "a bit each");
 
 // Facts about the executable of an exec event.
 enum box_exe {
@@ -164,6 +164,10 @@ void box_settled(struct box *b, uint64_t now_ns, bool all);
 
 // The witnesses of the traffic contradict each other (network/witness.h).
 void box_witnesses(struct box *b, uint64_t now_ns, const char *why);
+
+// The sandbox may hold most of the kernel's lists of names, and has so many jobs.
+struct sandbox_lists;
+void box_lists(struct box *b, uint64_t now_ns, const struct sandbox_lists *what, uint32_t jobs);
 
 // Called every 100 ms.
 void box_tick(struct box *b, const struct activity *sums, uint64_t now_ns);

@@ -105,6 +105,11 @@ const struct anomaly_rule_row anomaly_rule_table[ANOMALY_RULES] = {
                          "random-names", NULL},
     [RULE_RATE_SHIFT] = {"rate-shift", "accumulated deviations from the job's own mean", 5, 100000,
                          SECOND, HOUR, USUAL(INFO, LOG, 60, MINUTE), "", "mean-shift", NULL},
+    [RULE_KERNEL_MEMORY] = {"kernel-memory",
+                            "percent of the kernel memory for lists of names at which a sandbox is "
+                            "destroyed",
+                            10, 100, SECOND, HOUR, USUAL(WARNING, ALERT, 50, MINUTE), "T1499",
+                            "lists-of-names", NULL},
     [RULE_UNSEEN_SEQUENCE] = {"unseen-sequence",
                               "sequences of system calls, of 200, that are not in the profile", 1,
                               200, SECOND, HOUR, USUAL(WARNING, ALERT, 8, MINUTE), "", NULL, NULL},

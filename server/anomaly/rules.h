@@ -41,6 +41,7 @@ enum anomaly_rule {
     RULE_MINING,
     RULE_BEACONING,
     RULE_RATE_SHIFT,
+    RULE_KERNEL_MEMORY,
     ANOMALY_RULES,
 };
 

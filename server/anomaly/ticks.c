@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tripwires on counters, checked every 100 ms: fork and signal storms, mass changes of files, uploads, mining, and
-// rates that changed.
+// Tripwires on counters, checked every 100 ms: fork and signal storms, mass changes of files, uploads, mining,
+// rates that changed, and lists of names.
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "box.h"
 #include "box_private.h"
+#include "server/sandbox/observers.h"
 #include "server/telemetry/telemetry.h"
 
 struct mass {
@@ -233,6 +235,28 @@ box_witnesses(struct box *b, uint64_t now_ns, const char *why)
     char text[FINDING_TEXT_MAX];
     (void)snprintf(text, sizeof text, "the kernel's counters contradict the relay's: %s", why);
     box_count(b, RULE_WITNESS_MISMATCH, now_ns, box_hash(why, strlen(why), 16), 1, text);
+}
+
+// That it ends is reported, also if it was near the limit a moment ago.
+void
+box_lists(struct box *b, uint64_t now_ns, const struct sandbox_lists *what, uint32_t jobs)
+{
+    char text[FINDING_TEXT_MAX];
+    const uint64_t mib = what->bytes >> 20, most = what->bytes_max >> 20;
+    const double percent = (double)(what->bytes * 100 / what->bytes_max);
+    if (what->ends ? box_rule(b, RULE_KERNEL_MEMORY)->enabled != 1
+                   : !box_crossed(b, RULE_KERNEL_MEMORY, now_ns, percent, percent))
+        return;
+    (void)snprintf(
+        text, sizeof text,
+        "the kernel holds %" PRIu64 " MiB more than before for lists of names (limit: %" PRIu64
+        " MiB), and jobs of this sandbox (%u) have the most folders open, %" PRIu64 ": %s",
+        mib, most, jobs, what->folders,
+        what->ends ? "it was destroyed" : "nothing was done; at the limit it is destroyed");
+    if (what->ends)
+        box_say(b, true, RULE_KERNEL_MEMORY, now_ns, percent, text);
+    else
+        box_raise(b, RULE_KERNEL_MEMORY, now_ns, percent, text);
 }
 
 static const struct mass forks = {RULE_FORK_STORM, "more tasks than before"};

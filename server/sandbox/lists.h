@@ -49,5 +49,6 @@ struct lists {
     uint64_t began_ns,
         again_ns;      // uv_hrtime() of the last count, and from which there may be another one
     uint64_t low, now; // bytes that are not charged
+    bool stale;        // `now` is older than the end of a sandbox that held lists
     uint64_t slabs, slabs_now; // charged ones, too; when `now` was read, and at the last look
 };

@@ -75,9 +75,17 @@ can_ask(const struct sandbox *s)
 }
 
 static void
+report(struct sandbox *s, uint64_t growth, bool ends)
+{
+    const struct sandbox_lists what = {growth, LISTS_MAX, s->lists.folders, ends};
+    OBSERVERS_NOTIFY(&s->all->observers, lists, s, &what);
+}
+
+static void
 blame(struct sandbox *s, uint64_t growth)
 {
     struct err e;
+    report(s, growth, true);
     const struct log_about about = {.sandbox = s->id.id,
                                     .tenant = s->tenant != NULL ? s->tenant->name : NULL};
     (void)err_set(
@@ -104,8 +112,8 @@ judge(struct sandboxes *all)
     const uint64_t now_ns = uv_hrtime();
     uint64_t suspects = 0;
     l->again_ns = now_ns + COUNT_REST * (now_ns - l->began_ns);
-    if (l->ending > 0)
-        return; // what it held is being freed
+    if (l->ending > 0 || l->stale)
+        return; // what it held is being freed, or was since
     list_each(it, &all->owned)
     {
         struct sandbox *s = list_entry(it, struct sandbox, node);
@@ -117,9 +125,13 @@ judge(struct sandboxes *all)
         if (s->lists.hidden > 0 && (hides == NULL || s->lists.hides_for > hides->lists.hides_for))
             hides = s;
     }
-    if (suspects > 0 && growth < LISTS_MAX)
+    const bool may_be_worst = suspects > 0 && may_hold(worst) >= growth / (2 * suspects);
+    if (suspects > 0 && growth < LISTS_MAX) {
+        if (may_be_worst)
+            report(worst, growth, false);
         return;
-    if (suspects > 0 && may_hold(worst) >= growth / (2 * suspects))
+    }
+    if (may_be_worst)
         blame(worst, growth);
     else if (hides == NULL)
         l->low = l->now; // it is the host's own, or all of them together cannot hold half of it
@@ -211,8 +223,9 @@ on_slabs(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
         l->slabs_now = reply->amount;
         l->slabs = l->slabs_now < l->slabs ? l->slabs_now : l->slabs;
         const bool grew = l->slabs_now - l->slabs >= LISTS_LOOK || l->now - l->low >= LISTS_MAX;
-        if ((l->turn++ % EXACT_TURNS == 0 || grew) && can_ask(s))
-            (void)ask(s, SPAWN_LISTS_UNCHARGED, on_exact);
+        if ((l->turn++ % EXACT_TURNS == 0 || grew) && can_ask(s) &&
+            ask(s, SPAWN_LISTS_UNCHARGED, on_exact))
+            l->stale = false;
     }
     sandbox_let_go(s);
 }
@@ -261,8 +274,10 @@ void
 lists_forget(struct sandbox *s)
 {
     struct lists *l = &s->all->lists;
-    if (s->lists.ends)
+    if (s->lists.ends) {
         l->ending--;
+        l->stale = true; // else the next in the list would end for what is freed
+    }
     if (s->lists.watched && --l->watched == 0)
         loop_timer_stop(&l->timer);
     s->lists = (struct lists_of){0};

@@ -2,7 +2,7 @@
 // Events of sandboxes and their jobs, for the layers above. Each layer registers a table of functions at start, which
 // are called when an event happens. A NULL function is skipped.
 //
-//   sandbox  live -> taken -> (changed, carried)* -> deleting -> gone  (a sandbox in the pool may be deleted before it is taken)
+//   sandbox  live -> taken -> (changed, carried, lists)* -> deleting -> gone  (a sandbox in the pool may be deleted before it is taken)
 //   job                begun -> [started -> output*] -> exited -> ended -> gone
 //
 // Order: that of registration, for every event. main.c registers telemetry first and then the detectors, so the
@@ -44,6 +44,14 @@ struct sandbox_carried {
     const uint8_t *digest; // BLAKE2b-256 of these bytes; NULL: there are too many
 };
 
+// Lists of names that the kernel holds, and no memory limit counts (lists.h): how much more than before on this host, of which this sandbox may
+// hold most.
+struct sandbox_lists {
+    uint64_t bytes, bytes_max; // at bytes_max one is destroyed
+    uint64_t folders;          // that its jobs have open
+    bool ends;                 // it is destroyed for them now
+};
+
 struct observer {
     void *cookie;
     // The spawner has made it: slot, generation and cgroup are known, and nothing runs in it yet. It has no owner.
@@ -54,6 +62,8 @@ struct observer {
     void (*changed)(void *cookie, struct sandbox *s, enum sandbox_change what);
     // Contents of files went in or out, and no more will come of this operation. s NULL: the sandbox is gone.
     void (*carried)(void *cookie, struct sandbox *s, const struct sandbox_carried *what);
+    // At most a few times per second. With `ends`, its jobs have not ended yet.
+    void (*lists)(void *cookie, struct sandbox *s, const struct sandbox_lists *what);
     // It is being deleted, and its jobs have ended.
     void (*deleting)(void *cookie, struct sandbox *s, const struct err *why);
     // Nothing of it is left. Also called for a sandbox that never became live.

@@ -6,6 +6,7 @@ import time
 
 from api import EXITED, LIMIT, SANDBOX, connect, main
 from broker import Broker
+from root_inside import needs_the_ids_of_usr
 from runner import check, until
 
 SNAPSHOT = "/stockade.v1.SnapshotService/"
@@ -110,6 +111,12 @@ def ends(c):
     return [sample.value for sample in every[0].samples][0]
 
 
+def findings(b, box):
+    code, all_ = b.json("anomalies", "--sandbox", box, "--rule", "kernel-memory")
+    check(code == 0, f"anomalies: {code}")
+    return all_
+
+
 def new(c, **more):
     return c.unary(SANDBOX + "Create", more).sandbox.id
 
@@ -142,12 +149,26 @@ def is_ended_in_time(c, box, line):
     until(lambda: uncharged() - before < MOST / 2, "the kernel has freed them")
 
 
+def one_near_the_limit_is_found_and_goes_on(b, c):
+    box = with_layers(c)
+    job = c.start(box, HOLD + "many 40")  # of 1.9 MiB each
+    until(lambda: findings(b, box), lambda: f"a finding: {b.log()[-400:]}")
+    f = findings(b, box)[0]
+    check(f["response"] == "alert" and f["process_id"] == job.id and "(limit: 128 MiB)" in f["text"] and "nothing was done" in f["text"], f"{f}")
+    check(f["threshold"] == 50 and 50 <= f["score"] < 100 and job.result is None, f"{f}")
+    check("kernel-memory" in b.cli("anomalies", "--rules").stdout.decode(), "it is among the rules")
+    c.unary(SANDBOX + "Delete", {"id": box})
+
+
 def what_holds_lists_ends_and_a_neighbour_does_not(b, c):
     neighbour = with_layers(c, names=100)
     other = c.start(neighbour, HOLD + "many 20")
     c.until(other, lambda: b"all 20" in other.output)
     box = with_layers(c)
     is_ended_in_time(c, box, HOLD + "many 1000")
+    last = findings(b, box)[-1]
+    check("it was destroyed" in last["text"] and last["score"] >= 100 and last["process_id"] != "", f"{last}")
+    check(not [f for f in findings(b, neighbour) if "destroyed" in f["text"] and "at the limit" not in f["text"]], "of the neighbour")
     check("kernel-memory" in b.log() and box in b.log(), f"{box} is not in the log: {b.log()[-400:]}")
     check(sh(c, neighbour, "echo x") == b"x\n" and other.result is None, "the neighbour was ended")
     check(ends(c) == 1, "it is not counted")
@@ -175,6 +196,7 @@ def a_fork_holds_the_names_that_it_inherited(b, c):
 
 
 def root_inside_holds_the_names_of_the_root_without_a_snapshot(b, c):
+    needs_the_ids_of_usr(b)
     box = new(c, template="rooted")
     sh(c, box, NAMES + "/usr/share 15000")
     is_ended_in_time(c, box, HOLD + "/usr/share 1000")
@@ -190,7 +212,7 @@ def who_lists_many_folders_and_closes_them_goes_on(b, c):
     c.unary(SANDBOX + "Delete", {"id": box})
 
 
-TESTS = [what_holds_lists_ends_and_a_neighbour_does_not, names_that_are_removed_again_count, descriptors_on_their_way_through_a_socket_count,
+TESTS = [one_near_the_limit_is_found_and_goes_on, what_holds_lists_ends_and_a_neighbour_does_not, names_that_are_removed_again_count, descriptors_on_their_way_through_a_socket_count,
          descriptors_in_sockets_in_sockets_count, a_thread_with_descriptors_of_its_own_counts, a_fork_holds_the_names_that_it_inherited,
          root_inside_holds_the_names_of_the_root_without_a_snapshot, who_lists_many_folders_and_closes_them_goes_on]
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tripwires on counters, every 100 ms: mass changes, storms, mining, and events that were lost.
+// Tripwires on counters, every 100 ms: mass changes, storms, mining, lists of names, and events that were lost.
 #include "tests/harness/anomaly_box.h"
 
 #include <stdlib.h>
 #include <sys/syscall.h>
+
+#include "server/sandbox/observers.h"
 
 static struct activity sums;
 
@@ -69,6 +71,27 @@ masses_are_raised_at_their_threshold_and_not_below(void **state)
         tick();
         assert_int_equal(grows(rows[i].figure, at, rows[i].rule), 1);
     }
+}
+
+static void
+lists_of_names_are_raised_from_half_the_limit_and_their_end_always(void **state)
+{
+    (void)state;
+    struct sandbox_lists near = {.bytes = 63, .bytes_max = 128, .folders = 40};
+    struct sandbox_lists end = {.bytes = 130, .bytes_max = 128, .folders = 70, .ends = true};
+    box_lists(&box, now_ns, &near, 1);
+    assert_int_equal(raised[RULE_KERNEL_MEMORY], 0);
+    near.bytes = 64;
+    box_lists(&box, now_ns, &near, 1);
+    box_lists(&box, now_ns, &near, 1);
+    assert_int_equal(raised[RULE_KERNEL_MEMORY], 1); // once in its window
+    assert_non_null(strstr(said, "nothing was done"));
+    box_lists(&box, now_ns, &end, 2);
+    assert_int_equal(raised[RULE_KERNEL_MEMORY], 2); // not withheld
+    assert_non_null(strstr(said, "(2) have the most folders open, 70: it was destroyed"));
+    policy.rule[RULE_KERNEL_MEMORY].enabled = 2;
+    box_lists(&box, now_ns, &end, 1);
+    assert_int_equal(raised[RULE_KERNEL_MEMORY], 2);
 }
 
 static void
@@ -239,6 +262,8 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(masses_are_raised_at_their_threshold_and_not_below, set_up_figures),
+        cmocka_unit_test_setup(lists_of_names_are_raised_from_half_the_limit_and_their_end_always,
+                               set_up_figures),
         cmocka_unit_test_setup(activity_before_the_first_tick_counts, set_up_figures),
         cmocka_unit_test_setup(slow_changes_are_not_a_mass, set_up_figures),
         cmocka_unit_test_setup(counters_that_decrease_are_not_a_mass, set_up_figures),
