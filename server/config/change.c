@@ -58,6 +58,7 @@ static const struct key_row fixed[] = {
     KEY("audit.on_full", audit.on_full),
     KEY("encryption.key_file", vault.key_file),
     KEY("encryption.credential", vault.credential),
+    KEY("encryption.required", sandbox.encryption_required),
     KEY("network.unenforced", network.unenforced),
     KEY("network.dns", network.dns),
     KEY("anomalies.sensitive_paths", anomaly.sensitive.own),

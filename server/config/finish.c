@@ -303,9 +303,23 @@ static int
 check_encryption(const struct config *c, const struct config_source *file, struct err *e)
 {
     const struct place p = {file, file->root, {"encryption.credential"}};
-    return c->vault.key_file[0] != '\0' && c->vault.credential[0] != '\0'
-               ? refuse(&p, e, "encryption has a key_file already: set one of them")
-               : 0;
+    const struct place required = {file, file->root, {"encryption.required"}};
+    const bool by_file = c->vault.key_file[0] != '\0', by_name = c->vault.credential[0] != '\0';
+    if (by_file && by_name)
+        return refuse(&p, e, "encryption has a key_file already: set one of them");
+    if (!c->sandbox.encryption_required)
+        return 0;
+    if (!by_file && !by_name)
+        return refuse(&required, e,
+                      "encryption is required, and has no key: set key_file or credential");
+    for (uint32_t i = 0; i < c->sandbox.templates_n; i++) {
+        if (c->sandbox.template[i].on_disk)
+            return refuse(&required, e,
+                          "encryption is required, and template \"%s\" has storage: disk, whose "
+                          "files are on the disk in clear: take storage: memory",
+                          c->sandbox.template[i].name);
+    }
+    return 0;
 }
 
 int

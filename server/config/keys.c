@@ -541,6 +541,7 @@ static const struct config_key audit_keys[] = {
 static const struct config_key encryption_keys[] = {
     {"key_file", config_read_path, AT(config, vault.key_file), 0, 0, NULL},
     {"credential", config_read_name, AT(config, vault.credential), 0, 0, NULL},
+    {"required", config_read_bool, AT(config, sandbox.encryption_required), 0, 0, NULL},
     {0},
 };
 

@@ -92,4 +92,5 @@ struct sandbox_settings {
     char node[ID_NODE_MAX + 1]; // in all ids; "": none
     uint64_t keep_finished_ms;
     uint32_t metrics_tenants; // that have a value of their own in metrics
+    bool encryption_required; // nothing of a sandbox is written to a disk in clear
 };

@@ -38,6 +38,10 @@ next(struct mounting *m)
         mounting_go_on(m, NULL, NULL);
         return;
     }
+    if (!one->read_only && volumes_check_clear(m->all, "mount it read-only", &e) < 0) {
+        end(m, &e);
+        return;
+    }
     struct entry *v = entry_by_id(m->all, one->volume);
     if (v == NULL || v->doomed) {
         (void)err_set(&e, ERR_NOT_FOUND, "volume %s was removed meanwhile", one->name);

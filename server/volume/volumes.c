@@ -346,6 +346,18 @@ on_made(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 }
 
 int
+volumes_check_clear(const struct volumes *vs, const char *what, struct err *e)
+{
+    if (!sandboxes_settings(vs->srv->sandboxes)->encryption_required)
+        return 0;
+    int r = err_set(e, ERR_FAILED_PRECONDITION,
+                    "the broker's configuration requires encryption, and volumes are on the disk "
+                    "in clear");
+    err_detail(e, "ENCRYPTION_REQUIRED", "encryption.required", what);
+    return r;
+}
+
+int
 volume_create(struct volumes *vs, const struct volume_wanted *w, volume_done *done, void *cookie,
               struct volume_op **out, struct err *e)
 {
@@ -355,7 +367,9 @@ volume_create(struct volumes *vs, const struct volume_wanted *w, volume_done *do
         err_detail(e, "VOLUME_EXISTS", "name", "choose another name");
         return r;
     }
-    int r = check_quota(vs, w, e);
+    int r = volumes_check_clear(vs, "keep files in snapshots", e);
+    if (r == 0)
+        r = check_quota(vs, w, e);
     if (r < 0)
         return r;
     (void)snprintf(record.name, sizeof record.name, "%s", w->name);

@@ -43,7 +43,8 @@ typedef void volume_done(void *cookie, const struct volume *v, const struct err 
 void volume_unwait(struct volume_op *op);
 
 // Starts to make one. done is called once, later. bytes and inodes are at least 1. ALREADY_EXISTS; RESOURCE_EXHAUSTED: a quota of
-// the tenant (VOLUMES, VOLUME_BYTES), or the host's disk is full; FAILED_PRECONDITION: this host has no disks (NO_DISKS).
+// the tenant (VOLUMES, VOLUME_BYTES), or the host's disk is full; FAILED_PRECONDITION: this host has no disks (NO_DISKS),
+// or the configuration wants encryption (ENCRYPTION_REQUIRED).
 struct volume_wanted {
     const char *tenant, *name;
     uint64_t bytes;

@@ -67,3 +67,6 @@ struct entry *entry_by_id(const struct volumes *vs, const uint8_t id[16]);
 
 // The volume that it waits for is open, or cannot be opened.
 void mounting_go_on(struct mounting *m, struct entry *v, const struct err *failed);
+
+// FAILED_PRECONDITION (ENCRYPTION_REQUIRED), with `what` can be done instead: nothing may be written to a volume.
+int volumes_check_clear(const struct volumes *vs, const char *what, struct err *e);

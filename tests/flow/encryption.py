@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 
-from broker import Broker
+from broker import Broker, binary
 from cli import expect
 from kept import box, keep, kept, refused, sh
 from runner import check, run_cases, until
@@ -326,6 +326,30 @@ def a_forgotten_key_makes_its_tenants_files_unreadable_and_no_others(b):
     check(b"ForgetDataKey" in r.stdout and b"uid:0" in r.stdout, r.stdout[-2000:])
 
 
+def where_it_is_required_nothing_is_written_in_clear(b):
+    made = b.cli("volume", "create", "clear")
+    if made.returncode == 0:
+        expect(b.cli("run", "--volume", "clear:/data", "--", "sh", "-c", "echo x > /data/F"), 0)
+    key = b.key
+    b.stop()
+    b.write_config(CONFIG + f"encryption: {{key_file: {key}, required: true}}\n")
+    b.start()
+    refused(b.cli("volume", "create", "new"), b"requires encryption")
+    if made.returncode == 0:
+        refused(b.cli("run", "--volume", "clear:/data", "true"), b"mount it read-only")
+        r = expect(b.cli("run", "--volume", "clear:/data:ro", "cat", "/data/F"), 0)
+        check(r.stdout == b"x\n", r)
+        expect(b.cli("volume", "rm", "clear"), 0)
+    disk = CONFIG.replace("{name: default,", "{name: default, storage: disk,")
+    path = f"{b.folder}/clear.yaml"
+    for config, word in ((disk + f"encryption: {{key_file: {key}, required: true}}\n", b"storage: disk"), (CONFIG + "encryption: {required: true}\n", b"has no key")):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(config)
+        r = subprocess.run([binary("stockaded"), "--check-config", "--config", path], capture_output=True, check=False)
+        check(r.returncode == 78 and word in r.stdout + r.stderr, r)
+    again(b, key)
+
+
 def database(b, query):
     """The first row. The broker has the database open alone, so this is of a copy."""
     copy = f"{b.folder}/copy.db"
@@ -339,7 +363,7 @@ CASES = [a_key_that_is_missing_short_or_readable_ends_the_start,
          two_tenants_have_keys_of_their_own, what_is_changed_cut_or_swapped_is_refused,
          another_key_or_none_ends_the_start, what_operators_may_not_do_is_refused, templates_and_sleeping_sandboxes_are_not_in_clear,
          a_rotation_rewrites_no_data_and_a_kill_leaves_one_master_key, a_backup_has_no_key_in_clear,
-         a_forgotten_key_makes_its_tenants_files_unreadable_and_no_others]
+         where_it_is_required_nothing_is_written_in_clear, a_forgotten_key_makes_its_tenants_files_unreadable_and_no_others]
 
 
 def main():
