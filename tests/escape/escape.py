@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs every hostile program of this folder as a job, and checks the host from outside.
 
-    escape.py [--root] [NUMBER...]          (or numbers in STOCKADE_ESCAPES)
+    escape.py [--root] [--alone | --beside] [NUMBER...]          (or numbers in STOCKADE_ESCAPES)
 
-With --root the jobs are root inside, over a writable root.
+With --root the jobs are root inside, over a writable root. --alone runs only the checks that need a host on which nothing
+else runs, and --beside only the others; numbers choose among all of them.
 
 Exit 0 if every barrier held; prints one line per check with the barrier it names, then "N passed, N failed, N
 skipped".
@@ -235,7 +236,11 @@ def output_was_cut(wrote):
     return check
 
 
-AS_ROOT = "--root" in sys.argv
+OPTIONS = {word for word in sys.argv[1:] if word.startswith("--")}
+AS_ROOT = "--root" in OPTIONS
+# Checks that need a host on which no other test runs: what is measured there is time, processor time, the memory of the host,
+# its inotify instances or its pages, or a hundred sandboxes are full.
+ALONE = {30, 31, 32, 35, 36, 38, 39, 40, 72, 78, 81, *range(224, 235), 249, 251}
 CONFIG = "rpc: {bytes_per_uid: 1G}\n" + ("templates: [{name: default, user: root, root: writable}]\n" if AS_ROOT else "")
 USER = 0 if AS_ROOT else 1000
 # Checks that do not apply to root inside, and why.
@@ -493,6 +498,13 @@ SPECIAL = {**{n: check_memory(n) for n in range(224, 235)}, 36: check_36, 48: ch
            215: check_215, 249: check_memory(249, "--inodes", "20000"), 251: check_251}
 
 
+def chosen(number, wanted):
+    """Whether this run has the check."""
+    if wanted:
+        return number in wanted
+    return ("--alone" if number in ALONE else "--beside") in OPTIONS or not OPTIONS & {"--alone", "--beside"}
+
+
 def run_one(broker, host, number):
     if AS_ROOT and number in NOT_AS_ROOT:
         return f"skipped: {NOT_AS_ROOT[number]}"
@@ -510,19 +522,19 @@ def run_one(broker, host, number):
 
 
 def main():
+    if unknown := OPTIONS - {"--root", "--alone", "--beside"}:
+        sys.exit(f"escape.py: no option {sorted(unknown)[0]}")
     if not os.path.exists(PROGRAM):
         skip(f"{PROGRAM} is not built")
     listing = subprocess.run([PROGRAM], capture_output=True, text=True, check=True).stdout.splitlines()
     checks = [(int(n), says, barrier) for n, says, barrier in (x.split("\t") for x in listing) if barrier]
-    wanted = [int(a) for a in sys.argv[1 + AS_ROOT:] or os.environ.get("STOCKADE_ESCAPES", "").split()]
+    wanted = [int(a) for a in sys.argv[1:] if a not in OPTIONS] or [int(a) for a in os.environ.get("STOCKADE_ESCAPES", "").split()]
     counts = {"ok": 0, "FAILED": 0, "skipped": 0}
     host = Host()
     try:
         # a hundred jobs of one caller get this program, 8 MB with sanitizers, on their stdin
         with Broker(env={"STOCKADE_TEST_SECRET": host.nonce}, config=CONFIG) as broker:
-            for number, says, barrier in checks:
-                if number == 150 or (wanted and number not in wanted):
-                    continue
+            for number, says, barrier in [row for row in checks if row[0] != 150 and chosen(row[0], wanted)]:
                 try:
                     line = run_one(broker, host, number)
                     word = "skipped" if line.startswith("skipped") else "ok"
