@@ -13,7 +13,7 @@ import threading
 import time
 
 import sp
-from broker import Broker
+from broker import NO_BPF, Broker
 from slowness import LONG_DRAIN, scaled
 from runner import check, run_cases, time_passes, until
 
@@ -387,7 +387,7 @@ def another_tenants_run_is_not_starved(b):
 
 
 def a_killed_broker_loses_the_batch_and_the_command_says_so(_):
-    with Broker(name="-killed", config="pool: 2\n") as b:
+    with Broker(name="-killed", config=NO_BPF + "pool: 2\n") as b:
         p = b.popen("batch", "-p", "2", "-", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         p.stdin.write(b'["sleep", "1000"]\n["true"]\n')
         p.stdin.flush()
@@ -400,7 +400,7 @@ def a_killed_broker_loses_the_batch_and_the_command_says_so(_):
 
 
 def a_broker_that_stops_ends_what_runs_and_cancels_the_rest(_):
-    with Broker(name="-stops", config=f"pool: 2\ndrain: {LONG_DRAIN}s\n") as b:
+    with Broker(name="-stops", config=f"{NO_BPF}pool: 2\ndrain: {LONG_DRAIN}s\n") as b:
         batch = Batch(b, "stops", parallel=1)
         batch.begun()
         batch.add(["sh", "-c", "sleep 1; echo done"], ["true"], ["true"])

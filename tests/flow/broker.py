@@ -29,6 +29,7 @@ from runner import Skipped, time_passes, until
 BUILD = os.environ.get("STOCKADE_BUILD", "")
 LEAK_SIGNS = ("LeakSanitizer", "stockade-relay: leak:")  # proto/leak.h
 NETWORKS_KEPT = 32  # netns_pool, 16, and 16 beyond it (server/spawner/netns.c)
+NO_BPF = "bpf: {enabled: false}\n"  # for a configuration: to load the programs takes most of a start
 INSTALLED = bool(os.environ.get("STOCKADE_INSTALLED"))
 
 
@@ -142,6 +143,13 @@ class Broker:
         if os.path.exists(path):
             shutil.copymode(path, path + ".new")
         os.rename(path + ".new", path)
+
+    def without_bpf(self):
+        """From the next start on: for cases that start the broker again and again, and do not depend on the programs."""
+        with open(f"{self.folder}/stockaded.yaml", encoding="utf-8") as f:
+            config = f.read()
+        if NO_BPF not in config:
+            self.write_config(NO_BPF + config)
 
     def reload(self, config=None, whole=True):
         """SIGHUP, with a new configuration or the existing one. Returns the log's line about it, or the first

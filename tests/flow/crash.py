@@ -108,6 +108,8 @@ def main():
     crash_of_the_guests(broker, FEW)
     passed += 1
     for victims in (("broker",), ("spawner",), ("broker", "spawner"), *itertools.permutations(("broker", "spawner", "guests"))):
+        if len(victims) > 2:
+            broker.without_bpf()
         crash_of_the_pair(broker, victims, FEW if len(victims) > 2 else JOBS)
         left = broker.cgroups()
         assert len(victims) != 2 or any(len(os.path.basename(c)) == 32 for c in left), "nothing was left to clear"

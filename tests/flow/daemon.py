@@ -12,13 +12,12 @@ import time
 
 import sp
 from api import HEALTH, PROCESS, SANDBOX, SYSTEM, Job, connect
-from broker import Broker, binary, skip
+from broker import NO_BPF, Broker, binary, skip
 from slowness import LONG_DRAIN, run
 from runner import check, deliver, run_cases, until
 from sp import UNAVAILABLE
 
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
-NO_BPF = "bpf: {enabled: false}\n"  # where it is about connections, the queue and the pool: to load them is most of a start
 
 
 def refuses(config, *words):

@@ -14,7 +14,7 @@ import sys
 import time
 
 import sp
-from broker import Broker
+from broker import NO_BPF, Broker
 from slowness import LONG_DRAIN as LONG
 from slowness import scaled
 from runner import check, deliver, run_cases, time_passes, until
@@ -23,8 +23,8 @@ sp.load("proto/gen/descriptor_set.bin")
 CONFIG = "drain: {drain}\nkeep_finished: 5s\n"
 
 
-def draining(seconds):
-    return Broker(config=CONFIG.format(drain=f"{seconds:.0f}s"))
+def draining(seconds, more=NO_BPF):
+    return Broker(config=CONFIG.format(drain=f"{seconds:.0f}s") + more)
 
 
 def running(b, *args, **kw):
@@ -147,7 +147,7 @@ def without_jobs_it_ends_at_once():
 
 
 def followers_see_the_shutdown_and_do_not_delay_it():
-    with draining(LONG) as b:
+    with draining(LONG, more="") as b:  # events come from the programs
         check(b.cli("create", "--name", "box").returncode == 0, "create")
         events = b.popen("events", "-f", "-o", "json", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         found = b.popen("anomalies", "-f", stdout=subprocess.PIPE, stderr=subprocess.PIPE)

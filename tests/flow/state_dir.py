@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 import sp
-from broker import Broker, binary
+from broker import NO_BPF, Broker, binary
 from slowness import run
 from runner import Skipped, check, run_cases, until
 
@@ -63,7 +63,7 @@ def a_full_disk_is_reported_in_words_with_the_path():
 
 
 def a_folder_that_is_deleted_while_the_broker_runs_is_reported_by_health():
-    with Broker(config="pool: 1\n") as b:
+    with Broker(config=NO_BPF + "pool: 1\n") as b:
         c = sp.Client(b.address)
         health = lambda: c.unary("/stockade.v1.HealthService/Check", {})  # noqa: E731
         check(health().status == 1, "at first all is well")
@@ -73,7 +73,7 @@ def a_folder_that_is_deleted_while_the_broker_runs_is_reported_by_health():
 
 
 def skeletons_of_roots_begin_in_other_parts_of_the_disk():
-    with Broker(config="pool: 1\n") as b:
+    with Broker(config=NO_BPF + "pool: 1\n") as b:
         kind = run(["stat", "-f", "-c", "%T", b.state], capture_output=True, text=True).stdout.strip()
         if kind != "ext2/ext3":
             raise Skipped(f"{kind} is not ext4")

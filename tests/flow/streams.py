@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-from broker import Broker, skip
+from broker import NO_BPF, Broker, skip
 from library import cached, flags
 from runner import check, run_cases
 from slowness import scaled
@@ -19,7 +19,7 @@ STREAMS = 2000
 # Of the resident size, per stream. AddressSanitizer adds red zones to each block and keeps freed ones.
 STREAM_BYTES = 24576 if cached("STOCKADE_SANITIZE") else 4096
 BUFFER_BYTES = 24_000_000 if cached("STOCKADE_SANITIZE") else 6_000_000
-ONE_CONNECTION = "rpc:\n  streams: 2048\n  calls: 4096\n"
+ONE_CONNECTION = NO_BPF + "rpc:\n  streams: 2048\n  calls: 4096\n"
 
 
 class Programs:
@@ -49,7 +49,7 @@ class Programs:
 
 
 def two_thousand_streams_on_sixteen_connections_are_served_by_one_thread(programs):
-    with Broker(name="-streams") as b:
+    with Broker(name="-streams", config=NO_BPF) as b:
         programs.streams(b, 16)
 
 
@@ -59,12 +59,12 @@ def two_thousand_streams_on_one_connection_are_served_by_one_thread(programs):
 
 
 def a_refused_stream_and_a_slow_one_do_not_disturb_the_others(programs):
-    with Broker(name="-streams") as b:
+    with Broker(name="-streams", config=NO_BPF) as b:
         programs.run(b, os.path.join(HERE, "programs", "slow.c"), "128", str(BUFFER_BYTES))
 
 
 def the_example_runs_many_jobs(programs):
-    with Broker(name="-streams") as b:
+    with Broker(name="-streams", config=NO_BPF) as b:
         example = os.path.join(EXAMPLES, "many_jobs.c")
         out = programs.run(b, example, "60", "12", "sh", "-c", "echo one of them")
         check(out == "one of them\n" * 60, f"60 lines: {out!r}")

@@ -165,6 +165,7 @@ def many_are_refused_and_nothing_is_left_of_those_that_were_made(b):
 
 
 def again(b, how):
+    b.without_bpf()
     how()
     b.start()
 
@@ -305,11 +306,12 @@ def a_kill_in_the_middle_leaves_all_or_nothing(b):
         until(lambda: not [n for n in layers(b) if "-" in n], lambda: f"nothing half is left: {layers(b)}")
 
 
-TESTS = [they_outlast_sandbox_broker_and_host, what_jobs_did_is_written_down_by_the_broker, kept_snapshots_remember_it_too,
-         damaged_and_newer_ones_are_refused_and_stay, the_quota_of_kept_bytes_holds, a_kill_in_the_middle_leaves_all_or_nothing,
-         what_is_wrong_is_refused_and_says_so, a_template_while_jobs_run_needs_stop, sandboxes_begin_with_its_files_and_share_no_change,
+# Those with a network come first: after its first start again the broker has no BPF programs.
+TESTS = [what_is_wrong_is_refused_and_says_so, a_template_while_jobs_run_needs_stop, sandboxes_begin_with_its_files_and_share_no_change,
          a_snapshot_becomes_one_and_one_is_made_on_another, its_environment_and_folder_are_those_of_jobs, batches_and_cells_take_it,
-         it_is_the_callers_alone, many_are_refused_and_nothing_is_left_of_those_that_were_made]
+         it_is_the_callers_alone, many_are_refused_and_nothing_is_left_of_those_that_were_made,
+         they_outlast_sandbox_broker_and_host, what_jobs_did_is_written_down_by_the_broker, kept_snapshots_remember_it_too,
+         damaged_and_newer_ones_are_refused_and_stay, the_quota_of_kept_bytes_holds, a_kill_in_the_middle_leaves_all_or_nothing]
 
 if __name__ == "__main__":
     with Broker(config=CONFIG) as broker:

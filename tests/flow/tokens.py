@@ -303,6 +303,7 @@ def a_token_is_used_as_often_as_it_says_also_after_kill_9(b):
     allowed(stockade(b, "info", token=child))
     refused(stockade(b, "info", token=child), "as often")
     allowed(stockade(b, "info", token=token))
+    b.without_bpf()
     b.kill()
     b.start()
     refused(stockade(b, "info", token=child), "as often")

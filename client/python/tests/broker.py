@@ -47,6 +47,10 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
+# For a configuration, where no test depends on the BPF programs: loading them is most of a start.
+NO_BPF = "bpf: {enabled: false}\n"
+
+
 class Broker:
     """Started with ``with``; ``restart`` gives another broker at the same addresses."""
 

@@ -9,7 +9,7 @@ import * as errors from "../../src/errors.js";
 import { run } from "../../src/jobs.js";
 import { Sandbox } from "../../src/sandbox.js";
 import { KeyService, RunRequestSchema } from "../../src/schema.js";
-import { Broker } from "./server.js";
+import { Broker, NO_BPF } from "./server.js";
 import { skip } from "./shared.js";
 
 const POLICY = `
@@ -29,7 +29,7 @@ let agent: Client;
 
 before(async () => {
   if (skip === false) {
-    broker = new Broker(POLICY);
+    broker = new Broker(POLICY, NO_BPF);
     await broker.start();
     root = broker.client();
     const scopes = ["approval.read", "approval.write", "process.run", "process.read", "sandbox.write", "sandbox.read"];

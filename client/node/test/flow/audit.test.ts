@@ -8,7 +8,7 @@ import { Client } from "../../src/client.js";
 import * as errors from "../../src/errors.js";
 import { run } from "../../src/jobs.js";
 import { KeyService } from "../../src/schema.js";
-import { Broker } from "./server.js";
+import { Broker, NO_BPF } from "./server.js";
 import { skip } from "./shared.js";
 
 let broker: Broker;
@@ -17,7 +17,7 @@ let agent: Client;
 
 before(async () => {
   if (skip === false) {
-    broker = new Broker();
+    broker = new Broker("", NO_BPF);
     await broker.start();
     root = broker.client();
     const scopes = ["audit.read", "process.run", "process.read", "sandbox.write", "sandbox.read"];

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { batch } from "../../src/batch.js";
 import * as errors from "../../src/errors.js";
-import { Proxy, Broker } from "./server.js";
+import { Proxy, Broker, NO_BPF } from "./server.js";
 import { skip, broker, client, sh, eventually, processes } from "./shared.js";
 
 // ---- refusals
@@ -81,7 +81,7 @@ test("a lost connection is made again, and no job runs twice", { skip }, async (
 });
 
 test("a broker that was killed has lost it", { skip }, async () => {
-  await using own = new Broker();
+  await using own = new Broker("", NO_BPF);
   await own.start();
   const to = own.client();
   const results = batch([["true"], ["sleep", "60"]], { client: to, parallel: 2 });

@@ -11,7 +11,7 @@ import { Schema } from "../../src/reflection.js";
 import { JobError } from "../../src/result.js";
 import { Sandbox } from "../../src/sandbox.js";
 import { events, record, usage } from "../../src/telemetry.js";
-import { Broker, Proxy } from "./server.js";
+import { Broker, NO_BPF, Proxy } from "./server.js";
 import { skip, MB, broker, client, sh, eventually, processes } from "./shared.js";
 
 // ---- refusals
@@ -225,7 +225,7 @@ test("what sandboxes use is iterated", { skip }, async () => {
 });
 
 test("after a crash runs under way are lost, sandboxes gone, and the same client goes on", { skip }, async () => {
-  await using other = new Broker();
+  await using other = new Broker("", NO_BPF);
   await other.start();
   await using own = other.client();
   const sbx = await Sandbox.create({ client: own });

@@ -15,7 +15,7 @@ import { ApiKeys, Tokens } from "../../src/keys.js";
 import type { KeyForm, KeyInfo } from "../../src/keys.js";
 import { verifyToken } from "../../src/tokens.js";
 import type { TokenCaveats } from "../../src/tokens.js";
-import { Broker } from "./server.js";
+import { Broker, NO_BPF } from "./server.js";
 import { skip } from "./shared.js";
 
 const RIGHTS = ["process.run", "process.read", "sandbox.read", "sandbox.write", "system.read"];
@@ -32,7 +32,7 @@ before(async () => {
     chmodSync(folder, 0o755); // the broker has an account of its own
     const jwk = { ...issuer.publicKey.export({ format: "jwk" }), kid: "one" };
     writeFileSync(join(folder, "keys"), JSON.stringify({ keys: [jwk] }), { mode: 0o644 });
-    broker = new Broker("", `
+    broker = new Broker("", `${NO_BPF}
 issuers:
   - issuer: ${ISSUER}
     audience: stockade

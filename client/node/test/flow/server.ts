@@ -113,6 +113,9 @@ export class EchoServer extends Program {
   }
 }
 
+/** For a configuration, where no test depends on the BPF programs: to load them takes most of a start. */
+export const NO_BPF = "bpf: {enabled: false}\n";
+
 let brokers = 0;
 
 /** A broker with a state folder and a cgroup of its own. */

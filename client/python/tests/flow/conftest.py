@@ -22,7 +22,7 @@ def broker() -> Iterator[brokers.Broker]:
 @pytest.fixture
 def own_broker() -> Iterator[brokers.Broker]:
     """A broker that the test may end, without BPF programs: loading them is most of a start."""
-    yield from brokers.running(config="bpf: {enabled: false}\n")
+    yield from brokers.running(config=brokers.NO_BPF)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ layers:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[brokers.Broker]:
-    yield from brokers.running(policy=POLICY)
+    yield from brokers.running(policy=POLICY, config=brokers.NO_BPF)
 
 
 def echo(client: stockade.Client, *words: str) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[brokers.Broker]:
-    yield from brokers.running()
+    yield from brokers.running(config=brokers.NO_BPF)
 
 
 def test_wrong_arguments_are_refused(agent: stockade.Client) -> None:

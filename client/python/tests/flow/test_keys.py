@@ -70,7 +70,7 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
 
 @pytest.fixture(scope="module")
 def broker(issuer: Issuer) -> Iterator[brokers.Broker]:
-    yield from brokers.running(config=issuer.config)
+    yield from brokers.running(config=brokers.NO_BPF + issuer.config)
 
 
 def runs(broker: brokers.Broker, token: str) -> str:
