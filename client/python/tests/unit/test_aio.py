@@ -83,7 +83,9 @@ def test_what_to_do_about_a_peer_that_is_not_the_broker_is_said() -> None:
     plain = unreachable("tls+tcp://127.0.0.1:1", ConnectionResetError())
     assert isinstance(plain, errors.BrokerUnreachable)
     assert "speak no TLS there (tcp://)" in (plain.hint or "")
-    assert unreachable("tcp://127.0.0.1:1", ConnectionResetError()).hint is None
+    reset = unreachable("tcp://127.0.0.1:1", ConnectionResetError())
+    assert isinstance(reset, errors.BrokerUnreachable)
+    assert reset.hint is None
     why = ssl.SSLCertVerificationError()
     why.verify_message = "self-signed certificate"
     error = unreachable("tls+tcp://127.0.0.1:1", why)
