@@ -158,6 +158,14 @@ check(struct access *a, const char *credential, bool full, struct principal *out
     return unknown(e);
 }
 
+int
+access_still(const struct access *a, const struct principal *who, struct err *e)
+{
+    if (who->proof == PROOF_KEY)
+        return key_still(a, who, e);
+    return who->proof == PROOF_TOKEN ? token_still(a, who, e) : 0;
+}
+
 void
 access_set_events(struct access *a, struct events *events)
 {

@@ -24,7 +24,7 @@ struct key_op {
 };
 
 static size_t
-bucket_of(const uint8_t hash[ACCESS_HASH_BYTES])
+bucket_of(const uint8_t *hash)
 {
     return ((size_t)hash[0] << 8 | hash[1]) % ACCESS_BUCKETS;
 }
@@ -165,21 +165,44 @@ refuse(const char *reason, const char *why, struct err *e)
     return r;
 }
 
+// The key whose hash begins with these bytes.
+static const struct api_key *
+find_hash(const struct access *a, const uint8_t *wanted, size_t n)
+{
+    const struct api_key *found = NULL;
+    for (const struct api_key *k = a->by_hash[bucket_of(wanted)]; k != NULL; k = k->next)
+        if (sodium_memcmp(k->hash, wanted, n) == 0 && !k->pending)
+            found = k;
+    return found;
+}
+
+static int
+check_valid(const struct access *a, const struct api_key *k, struct err *e)
+{
+    if (k == NULL)
+        return refuse("CREDENTIAL_UNKNOWN", "there is no such key", e);
+    if (k->revoked_ms != 0)
+        return refuse("CREDENTIAL_REVOKED", "the key was revoked", e);
+    if (k->expires_ms != 0 && k->expires_ms <= access_now_ms(a))
+        return refuse("CREDENTIAL_EXPIRED", "the key has expired", e);
+    return 0;
+}
+
+int
+key_still(const struct access *a, const struct principal *who, struct err *e)
+{
+    return check_valid(a, find_hash(a, who->credential, sizeof who->credential), e);
+}
+
 int
 key_check(struct access *a, const char *text, struct principal *out, struct err *e)
 {
     uint8_t wanted[ACCESS_HASH_BYTES];
-    const struct api_key *found = NULL;
     hash(a, text, wanted);
-    for (const struct api_key *k = a->by_hash[bucket_of(wanted)]; k != NULL; k = k->next)
-        if (sodium_memcmp(k->hash, wanted, sizeof wanted) == 0 && !k->pending)
-            found = k;
-    if (found == NULL)
-        return refuse("CREDENTIAL_UNKNOWN", "there is no such key", e);
-    if (found->revoked_ms != 0)
-        return refuse("CREDENTIAL_REVOKED", "the key was revoked", e);
-    if (found->expires_ms != 0 && found->expires_ms <= access_now_ms(a))
-        return refuse("CREDENTIAL_EXPIRED", "the key has expired", e);
+    const struct api_key *found = find_hash(a, wanted, sizeof wanted);
+    int r = check_valid(a, found, e);
+    if (r < 0 || found == NULL)
+        return r;
     *out = (struct principal){.proof = PROOF_KEY, .scopes = found->scopes};
     memcpy(out->tenant, found->tenant, sizeof out->tenant);
     memcpy(out->credential, found->hash, sizeof out->credential);

@@ -43,6 +43,7 @@ void keys_free_all(struct access *a);
 // Whether the text has the form of a key; and what it proves.
 bool key_is(const char *text);
 int key_check(struct access *a, const char *text, struct principal *out, struct err *e);
+int key_still(const struct access *a, const struct principal *who, struct err *e);
 
 // tokens.c
 int tokens_load(struct access *a, struct err *e);
@@ -50,3 +51,4 @@ void tokens_free(struct access *a);
 // What a token proves, at this moment. known_only: -EAGAIN if that takes work, because it was not seen lately; e is unchanged then.
 int token_check(struct access *a, const char *text, bool known_only, struct principal *out,
                 struct err *e);
+int token_still(const struct access *a, const struct principal *who, struct err *e);

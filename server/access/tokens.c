@@ -236,6 +236,17 @@ refuse_revoked(struct err *e)
     return r;
 }
 
+static int
+check_valid(const struct access *a, const struct cached *c, struct err *e)
+{
+    const int64_t now = access_now_ms(a);
+    if (find_key(a->tokens, c->key, now) == NULL)
+        return no_key(e);
+    return is_revoked(a->tokens, &c->token)
+               ? refuse_revoked(e)
+               : caveats_valid(&c->token, now, a->settings->audience, e);
+}
+
 int
 token_check(struct access *a, const char *text, bool known_only, struct principal *out,
             struct err *e)
@@ -250,12 +261,7 @@ token_check(struct access *a, const char *text, bool known_only, struct principa
     if (r < 0)
         return r;
     memcpy(c->digest, digest, sizeof digest);
-    const int64_t now = access_now_ms(a);
-    if (find_key(a->tokens, c->key, now) == NULL)
-        return no_key(e);
-    if (is_revoked(a->tokens, &c->token))
-        return refuse_revoked(e);
-    r = caveats_valid(&c->token, now, a->settings->audience, e);
+    r = check_valid(a, c, e);
     if (r < 0)
         return r;
     *out = (struct principal){.proof = PROOF_TOKEN, .scopes = caveats_scopes(&c->token)};
@@ -540,12 +546,19 @@ count_uses(struct access *a, const struct token *t, const struct change *c, stru
 
 // NULL: another token has taken its place in the cache.
 static const struct cached *
-at_hand(struct access *a, const struct principal *who)
+at_hand(const struct access *a, const struct principal *who)
 {
     const struct cached *c = place_of(a->tokens, who->credential);
     return c->arena != NULL && memcmp(c->digest, who->credential, sizeof who->credential) == 0
                ? c
                : NULL;
+}
+
+int
+token_still(const struct access *a, const struct principal *who, struct err *e)
+{
+    const struct cached *c = at_hand(a, who);
+    return c != NULL ? check_valid(a, c, e) : err_set(e, ERR_INTERNAL, "the token is not at hand");
 }
 
 int

@@ -4,8 +4,9 @@
 //   facts --> token's caveats --> policies --> [ people ] --> rates --> [ use of the token on the disk ] --> the handler
 //               | refused           | refused     | refused   | refused
 //
-// Nothing is counted before everything that needs no waiting has agreed. While people are asked, token and policies may change: so
-// after their answer the call is decided again, from the start, and what a rule asks that nobody was asked before is asked then.
+// Nothing is counted before everything that needs no waiting has agreed. While people are asked, the credential may end, and policies may
+// change: so after their answer the call is decided again, from the start, and what a rule asks that nobody was asked before is asked
+// then.
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,7 +149,9 @@ on_answer(void *cookie, const struct err *why)
 {
     struct waiting *w = cookie;
     struct err e;
-    int r = why != NULL ? -1 : decide(w->s, w->call, w->request, &w->approved, &e);
+    int r = why != NULL ? -1 : access_still(w->s->access, call_principal(w->call), &e);
+    if (r == 0)
+        r = decide(w->s, w->call, w->request, &w->approved, &e);
     if (r <= 0)
         dispatch_decide(w->call, why != NULL ? why : r < 0 ? &e : NULL);
     free(w);

@@ -319,6 +319,24 @@ def a_call_waits_for_the_answer(b):
         check(failed.reason == "APPROVAL_PENDING" and not ran, f"it waits no longer than it wants: {failed}")
 
 
+def a_credential_that_was_revoked_meanwhile_runs_nothing(b):
+    """Approvers see a request, and not what became of its requester."""
+    rights = ("--tenant", "team", "--scopes", "process.run")
+    for kind, make in (("key", ("key", "create")), ("token", ("token", "mint"))):
+        KEYS["leaver"] = allowed(stockade(b, *make, *rights)).strip()
+        with Client(b) as c:
+            stream = begin_run(c, "echo", f"deploy-of-a-{kind}", wait=600000, who="leaver")
+            id_ = pending_for(b, f"echo deploy-of-a-{kind}")
+            ends = KEYS["leaver"]
+            if kind == "key":
+                listed = json.loads(allowed(stockade(b, "key", "ls", "--tenant", "team", "-o", "json")))
+                ends = next(k["id"] for k in listed if ends.startswith(k["hint"]))
+            allowed(stockade(b, kind, "revoke", ends))
+            allowed(approvals(b, "approve", id_, who="approver"))
+            failed, ran = end_of(c, stream)
+            check(failed.reason == "CREDENTIAL_REVOKED" and not ran, f"{kind}: {failed} {failed.reason}")
+
+
 def calls_that_come_at_once_get_one_approval(b):
     clients = [Client(b) for _ in range(20)]
     calls = [c.begin("/stockade.v1.ProcessService/Run", run_request("echo", "deploy-at-once"), bearer("agent"), credit=1000) for c in clients]
@@ -463,6 +481,7 @@ def main():
             a_rule_asks_and_after_the_answer_the_call_runs_once,
             a_pattern_permits_what_matches_it,
             a_call_waits_for_the_answer,
+            a_credential_that_was_revoked_meanwhile_runs_nothing,
             calls_that_come_at_once_get_one_approval,
             a_rule_that_a_reload_adds_meanwhile_asks_as_well,
             the_command_waits_or_names_an_approval,
