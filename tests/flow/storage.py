@@ -106,7 +106,7 @@ def fill(c, box):
 
 def has_its_size(c, box, size, inodes=None):
     errno, n = fill(c, box)
-    check(errno == 28 and size - MIB <= n <= size + 2 * MIB, f"{errno} {n} of {size}")
+    check(errno == 28 and size - MIB <= n <= size + 3 * MIB, f"{errno} {n} of {size}")
     if inodes is not None:
         made = int(sh(c, box, "python3 -c '\nimport os\nn = 0\ntry:\n while True: os.mknod(str(n)); n += 1\n"
                       "except OSError: print(n)\nfor i in range(n): os.unlink(str(i))'"))
