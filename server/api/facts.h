@@ -22,8 +22,8 @@ struct facts {
     struct network *network;  // that it gives to one; owned
     struct limits limits;
     struct policy *request; // what the caller itself allows for this call; owned; NULL: all
-    struct err
-        refused; // the broker refuses the call whatever a policy says; ERR_OK: nothing is known of that
+    // why the broker refuses the call, whatever a policy says; ERR_OK: nothing is known of that
+    struct err refused;
 };
 
 // A call: who makes it, and its method ("/stockade.v1.ProcessService/Run") and request. Borrowed.

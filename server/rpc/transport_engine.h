@@ -11,8 +11,8 @@ struct transport {
     void *cookie;
     struct list listeners; // by their nodes
     size_t alive;          // listeners and streams; transport_gone() subtracts one
-    unsigned
-        handles; // of the engine itself that libuv has not closed yet; transport_handle_closed() subtracts one
+    // handles of the engine itself that libuv has not closed yet
+    unsigned handles;
     bool shutting, ended;
     void (*close_listener)(struct list *node); // it was removed from the list
     void (*end)(struct transport *t); // called once, when it shuts down and nothing is alive
