@@ -243,7 +243,8 @@ box_lists(struct box *b, uint64_t now_ns, const struct sandbox_lists *what, uint
 {
     char text[FINDING_TEXT_MAX];
     const uint64_t mib = what->bytes >> 20, most = what->bytes_max >> 20;
-    const double percent = (double)(what->bytes * 100 / what->bytes_max);
+    const uint64_t whole_percent = what->bytes * 100 / what->bytes_max;
+    const double percent = (double)whole_percent;
     if (what->ends ? box_rule(b, RULE_KERNEL_MEMORY)->enabled != 1
                    : !box_crossed(b, RULE_KERNEL_MEMORY, now_ns, percent, percent))
         return;

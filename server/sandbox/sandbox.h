@@ -192,11 +192,11 @@ struct sandbox {
     struct list agents; // agent programs (agent.c)
     uint32_t agents_n, agents_begun;
     uint64_t ours[SANDBOX_OURS]; // cgroups of the last programs of ours among them; 0: none
-    uint32_t ours_n;
 
     // Of the layer volume/, which alone uses them: the first `mounted` of these are mounted; owned.
     struct mounts *mounts;
     uint32_t mounted;
+    uint32_t ours_n;         // of `ours` above
     struct list mounts_node; // of all that have one
 
     // From its first policy to its end, so a later change of the policy does not make it real; owned. NULL: it is real.
