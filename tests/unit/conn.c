@@ -185,7 +185,7 @@ a_peer_that_leaves_while_it_waits_for_its_turn_is_closed_at_once(void **state)
     pump(s);
     rpc_stats(it.rpc, &now);
     assert_int_equal(now.connections, 1);
-    assert_int_equal(it.executed, 2); // whoever leaves does not want what it asked for
+    assert_int_equal(it.executed, 2); // its waiting call is dropped
     assert_int_equal(it.cancelled, 1);
     leave(s);
     leave(other);

@@ -105,7 +105,7 @@ what_a_tenant_used_of_its_shares_outlasts_its_last_connection(void **state)
     assert_int_equal(ts.resting_n, 0);
 }
 
-// Whoever has very many names is not remembered under all of them.
+// A caller with very many names is not remembered under all of them.
 static void
 the_number_of_those_that_are_remembered_has_a_bound(void **state)
 {
