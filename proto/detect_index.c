@@ -77,6 +77,36 @@ key_of(const struct detect_rule *r)
     return best;
 }
 
+// Whether the index decides it: whole values only.
+static bool
+is_plain(const struct detect_part *p)
+{
+    bool fine = p->field < DETECT_TEXTS && p->glob_n == 0 &&
+                p->exact.n + p->prefix_n + p->suffix_n <= VALUES_MAX;
+    for (size_t i = 0; i < p->prefix_n && fine; i++)
+        fine = strlen(p->prefix[i]) <= DETECT_LENGTH_MAX;
+    for (size_t i = 0; i < p->suffix_n && fine; i++)
+        fine = strlen(p->suffix[i]) <= DETECT_LENGTH_MAX;
+    return fine;
+}
+
+// The part beside the key, if the rule is these two and nothing else, and the index can decide both.
+static const struct detect_part *
+other_of(const struct detect_rule *r)
+{
+    const struct detect_match *m = &r->match[0];
+    const struct detect_part *other = NULL;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < m->all_n; i++)
+        for (uint32_t k = 0; k < m->all[i].n; k++, n++)
+            if (&m->all[i].part[k] != r->key)
+                other = &m->all[i].part[k];
+    return n == 2 && m->any_n + m->not_n + r->exceptions_n == 0 && is_plain(r->key) &&
+                   is_plain(other)
+               ? other
+               : NULL;
+}
+
 static bool
 is_of_kind(const struct detect_rule *r, uint32_t kind)
 {
@@ -88,7 +118,7 @@ is_of_kind(const struct detect_rule *r, uint32_t kind)
 
 // The entry of a value; a new one, if there is none. NULL: out of memory.
 static struct detect_entry *
-entry_of(struct detect *d, struct detect_kind *k, const struct detect_entry *of)
+entry_of(struct detect *d, struct detect_index *k, const struct detect_entry *of)
 {
     struct detect_entry **at =
         &k->slot[detect_index_hash(of->how, of->field, of->value, of->length)];
@@ -106,7 +136,7 @@ entry_of(struct detect *d, struct detect_kind *k, const struct detect_entry *of)
 }
 
 static int
-add(struct detect *d, struct detect_kind *k, const struct detect_entry *of,
+add(struct detect *d, struct detect_index *k, const struct detect_entry *of,
     const struct detect_pointer *rule)
 {
     struct detect_entry *e = entry_of(d, k, of);
@@ -141,14 +171,16 @@ is_only_key(const struct detect_rule *r)
 }
 
 static int
-add_value(struct detect *d, struct detect_kind *k, const struct detect_rule *r,
+add_value(struct detect *d, struct detect_index *k, const struct detect_rule *r,
           const struct detect_entry *e, bool whole)
 {
-    return add(d, k, e, &(struct detect_pointer){r->index, whole, whole && is_only_key(r)});
+    return add(d, k, e,
+               &(struct detect_pointer){r->index, whole, whole && is_only_key(r),
+                                        whole && r->other != NULL});
 }
 
 static int
-add_key(struct detect *d, struct detect_kind *k, const struct detect_rule *r,
+add_key(struct detect *d, struct detect_index *k, const struct detect_rule *r,
         const struct detect_part *key)
 {
     struct detect_entry e = {.field = key->field};
@@ -207,9 +239,14 @@ add_kind(struct detect *d, uint32_t kind)
         k->written = true;
         k->steps += r->steps;
         r->key = key_of(r);
+        r->other = r->key != NULL ? other_of(r) : NULL;
+        if (r->other != NULL && k->other == NULL)
+            k->other = arena_alloc(d->arena, sizeof *k->other);
         if (r->key == NULL)
             k->rule[k->rules_n++] = i;
-        else if (add_key(d, k, r, r->key) < 0)
+        else if ((r->other != NULL &&
+                  (k->other == NULL || add_key(d, k->other, r, r->other) < 0)) ||
+                 add_key(d, &k->key, r, r->key) < 0)
             return -ENOMEM;
     }
     return 0;
@@ -227,7 +264,7 @@ detect_index(struct detect *d, struct err *e)
 // ---- an event
 
 struct finding_in {
-    const struct detect_kind *k;
+    const struct detect_index *index;
     uint32_t field;
     detect_each_fn *each;
     void *cookie;
@@ -236,7 +273,7 @@ struct finding_in {
 static void
 look(const struct finding_in *f, enum detect_how how, const char *bytes, size_t n)
 {
-    const struct detect_entry *e = f->k->slot[detect_index_hash(how, f->field, bytes, n)];
+    const struct detect_entry *e = f->index->slot[detect_index_hash(how, f->field, bytes, n)];
     for (; e != NULL; e = e->next)
         if (e->how == (uint32_t)how && e->field == f->field && e->length == n &&
             memcmp(e->value, bytes, n) == 0)
@@ -246,7 +283,7 @@ look(const struct finding_in *f, enum detect_how how, const char *bytes, size_t 
 static void
 look_at_text(const struct finding_in *f, const char *text)
 {
-    const struct detect_kind *k = f->k;
+    const struct detect_index *k = f->index;
     const uint32_t bit = 1U << f->field;
     const size_t n = strlen(text);
     if ((k->fields[DETECT_WHOLE] & bit) != 0)
@@ -265,13 +302,13 @@ look_at_text(const struct finding_in *f, const char *text)
 }
 
 void
-detect_index_find(const struct detect_kind *k, const struct detect_event *ev, detect_each_fn *each,
+detect_index_find(const struct detect_index *x, const struct detect_event *ev, detect_each_fn *each,
                   void *cookie)
 {
-    uint32_t left = (uint32_t)ev->has & (k->fields[DETECT_WHOLE] | k->fields[DETECT_BEGINS] |
-                                         k->fields[DETECT_ENDS] | k->fields[DETECT_HAS]);
+    uint32_t left = (uint32_t)ev->has & (x->fields[DETECT_WHOLE] | x->fields[DETECT_BEGINS] |
+                                         x->fields[DETECT_ENDS] | x->fields[DETECT_HAS]);
     for (; left != 0; left &= left - 1) {
-        const struct finding_in f = {k, (uint32_t)__builtin_ctz(left), each, cookie};
+        const struct finding_in f = {x, (uint32_t)__builtin_ctz(left), each, cookie};
         look_at_text(&f, ev->text[f.field]);
     }
 }

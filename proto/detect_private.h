@@ -103,8 +103,8 @@ struct detect_rule {
     uint64_t window_ns;
     uint32_t exceptions_n, once_n;
     Stockade__V1__DetectionFunction function;
-    int of;                        // enum detect_field; -1: none
-    const struct detect_part *key; // in the index. NULL: none
+    int of;                                // enum detect_field; -1: none
+    const struct detect_part *key, *other; // in the index. NULL: none
     struct detect_match match[DETECT_STEPS_MAX];
     struct detect_parts *exception;
     uint64_t excepted, findings, displaced;
@@ -132,6 +132,13 @@ struct detect_pointer {
     // The value is a whole one of the rule's key: only the rest of the rule is left to compare.
     bool whole;
     bool only; // and there is no rest
+    bool pair; // and the rest is one more part, which is in the other index of the kind
+};
+
+struct detect_index {
+    uint32_t fields[DETECT_HOWS];                      // bits: fields of the index
+    uint64_t begins[DETECT_TEXTS], ends[DETECT_TEXTS]; // bits: lengths in the index
+    struct detect_entry *slot[DETECT_SLOTS];
 };
 
 // Rules that may match events of a kind.
@@ -139,11 +146,10 @@ struct detect_kind {
     uint32_t rules_n;
     uint32_t *rule; // to compare with each event
     uint32_t tripwires_n;
-    uint32_t *tripwire;                                // apart from the others
-    bool written;                                      // there are others
-    uint32_t fields[DETECT_HOWS];                      // bits: fields of the index
-    uint64_t begins[DETECT_TEXTS], ends[DETECT_TEXTS]; // bits: lengths in the index
-    struct detect_entry *slot[DETECT_SLOTS];
+    uint32_t *tripwire;         // apart from the others
+    bool written;               // there are others
+    struct detect_index key;    // of each rule that has one
+    struct detect_index *other; // the other parts of pairs. NULL: there are none
     uint32_t steps;
 };
 
@@ -206,7 +212,7 @@ uint32_t detect_index_hash(uint32_t how, uint32_t field, const char *bytes, size
 // Calls `each` for all rules that an event may match, apart from those for each event; for some more than once. Rules with the same
 // value come together.
 typedef void detect_each_fn(void *cookie, const struct detect_pointer *rule, uint32_t n);
-void detect_index_find(const struct detect_kind *k, const struct detect_event *ev,
+void detect_index_find(const struct detect_index *x, const struct detect_event *ev,
                        detect_each_fn *each, void *cookie);
 
 // detect_table.c
