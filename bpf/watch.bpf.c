@@ -31,15 +31,6 @@ enum { RLIMIT_FSIZE = 1, RLIMIT_NOFILE = 7 };
 
 // ---- system calls
 
-static __always_inline __u64 number(struct pt_regs *regs)
-{
-#if defined(__TARGET_ARCH_x86)
-    return regs->orig_ax;
-#else
-    return (__u32)regs->syscallno;
-#endif
-}
-
 // The word and the bit that record whether a dangerous call of this number was reported. NULL: no account.
 static __always_inline __u64 *reported_word(struct watch_account *account, __u32 call, __u64 *bit)
 {
@@ -70,6 +61,7 @@ static __always_inline void submit_syscall(struct watch_syscall *body)
 }
 
 enum { PTRACE_ATTACH = 16 };
+enum { LOG_READ_ALL = 3, LOG_SIZE = 10 }; // syslog(2)
 
 // The id of a process inside its namespace.
 static __always_inline __s32 id_inside(struct task_struct *task)
@@ -120,8 +112,9 @@ static __noinline int is_of_own_memory(__s32 target)
     return s.found != 0;
 }
 
-// The program is a debugger of the host, or a process that one has forked. The file decides: a process chooses its own name.
-static __noinline int is_debugger(void)
+// The program is one of the host that is for this call, or a process that one has forked: a debugger, or a profiler. The file decides: a
+// process chooses its own name.
+static __noinline int is_tool_for(__u32 call)
 {
     struct task_struct *task = bpf_get_current_task_btf();
     struct watch_exe_key key = {};
@@ -130,9 +123,24 @@ static __noinline int is_debugger(void)
         bpf_probe_read_kernel_str(
             name, sizeof name, BPF_CORE_READ(task, mm, exe_file, f_path.dentry, d_name.name)) < 0)
         return 0;
+    if (call == __NR_perf_event_open)
+        return bpf_strncmp(name, sizeof name, "perf") == 0;
     return bpf_strncmp(name, sizeof name, "gdb") == 0 ||
            bpf_strncmp(name, sizeof name, "strace") == 0 ||
            bpf_strncmp(name, sizeof name, "ltrace") == 0;
+}
+
+// Refused calls of honest programs: dmesg reads the log of the kernel, or asks for its size; perf and debuggers are made for their
+// calls, and LeakSanitizer attaches to its own memory.
+static __noinline int is_excused(struct pt_regs *regs, __u32 call)
+{
+    if (call == __NR_syslog)
+        return argument(regs, 0) == LOG_READ_ALL || argument(regs, 0) == LOG_SIZE;
+    if (call == __NR_perf_event_open)
+        return is_tool_for(call);
+    return call == __NR_ptrace &&
+           (is_tool_for(call) ||
+            (argument(regs, 0) == PTRACE_ATTACH && is_of_own_memory((__s32)argument(regs, 1))));
 }
 
 static __always_inline void report_syscall(__u16 kind, struct pt_regs *regs, long result,
@@ -151,9 +159,7 @@ static __always_inline void report_syscall(__u16 kind, struct pt_regs *regs, lon
     body->args[0] = argument(regs, 0);
     body->args[1] = argument(regs, 1);
     body->arch = 0;
-    body->own = kind == EVENT_DANGEROUS && call == __NR_ptrace && result == -EPERM &&
-                (is_debugger() || (argument(regs, 0) == PTRACE_ATTACH &&
-                                   is_of_own_memory((__s32)argument(regs, 1))));
+    body->own = kind == EVENT_DANGEROUS && result == -EPERM && is_excused(regs, call);
     submit_syscall(body);
 }
 

@@ -284,14 +284,17 @@ enum watch_file_op {
     WATCH_FILE_OPS,
 };
 
+enum { WATCH_NEW_NAME = 1 }; // nothing that had this name is seen, or moved away: the file gets it
+
 struct watch_open {
-    __u32 flags;  // O_*, for an open
+    __u32 flags;  // O_*, for an open; for a rename or a link: WATCH_NEW_NAME, or 0
     __s32 result; // descriptor, 0, or -errno
     __u32 rule;
     __u32 op; // enum watch_file_op
     __u32 path_n, resolved_n;
-    __u32 made; // 1: this open created the file
-    __u32 zero;
+    // 1: this open created the file; 2: an earlier one of the same job did, under any name; 0: not known
+    __u32 made;
+    __u32 folder; // 1: it is a folder
     // Of an opened file: the same for one file while it is in memory, under any name; 0: unknown.
     __u64 file;
     char path[WATCH_PATH]; // as written by the job, truncated
@@ -305,8 +308,9 @@ struct
     __s32 result;
     __u64 args[2];
     __u32 arch; // AUDIT_ARCH_* if the filter killed the process for it: int 0x80, x32; otherwise 0
-    // 1: of a program of the host that was built for the architecture, as the loaders that ldd asks; or ptrace, refused, by a debugger
-    // of the host, or by a process that attaches to its parent, whose memory it shares, as LeakSanitizer does
+    // 1: of a program of the host that was built for the architecture, as the loaders that ldd asks; or, refused: ptrace by a debugger of
+    // the host, or by a process that attaches to its parent, whose memory it shares, as LeakSanitizer does; perf_event_open by perf of the
+    // host; and reading the kernel's log
     __u32 own;
 };
 

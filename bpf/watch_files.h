@@ -22,6 +22,17 @@ static __always_inline __u64 argument(struct pt_regs *regs, int n)
 #endif
 }
 
+static __always_inline __u64 number(struct pt_regs *regs)
+{
+#if defined(__TARGET_ARCH_x86)
+    return regs->orig_ax;
+#else
+    return (__u32)regs->syscallno;
+#endif
+}
+
+enum { RENAME_EXCHANGE = 2 }; // linux/fs.h: the file of the new name gets the old one
+
 // A path as a call names it. Contains numbers only, so that functions that are verified separately can take it.
 struct named {
     __u64 text;   // address of the text; 0: none
@@ -50,24 +61,64 @@ static __always_inline void show_built(struct watch_open *body, const struct pat
 
 enum { MADE_HERE = 0x100000 }; // FMODE_CREATED (linux/fs.h): the open made the file
 
+// Which job made a file, by the mark of its inode: the id of its cgroup. A file that takes the place of another one in memory and on the
+// disk was created, too, so its maker takes the place of the other.
+enum { MADE_FILES = 16384 };
+struct {
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
+    __uint(max_entries, MADE_FILES);
+    __type(key, __u64);
+    __type(value, __u64);
+} made_files SEC(".maps");
+
 // Which file it is. Its address is its own while it is in memory, and a number is its own in its file system. Not inline: its stack is
 // not added to those of the calls below (Linux 6.1 allows 512 bytes for a chain of them).
 static __noinline int identify(__u64 file, struct watch_open *body)
 {
     const __u64 golden = 0x9e3779b97f4a7c15ULL;
     __u32 mode = 0;
+    __u16 type = 0;
     __u64 inode = 0, number = 0;
     if (!body || !file ||
         bpf_probe_read_kernel(&mode, sizeof mode,
                               (void *)(file + bpf_core_field_offset(struct file, f_mode))) ||
         bpf_probe_read_kernel(&inode, sizeof inode,
                               (void *)(file + bpf_core_field_offset(struct file, f_inode))) ||
+        bpf_probe_read_kernel(&type, sizeof type,
+                              (void *)(inode + bpf_core_field_offset(struct inode, i_mode))) ||
         bpf_probe_read_kernel(&number, sizeof number,
                               (void *)(inode + bpf_core_field_offset(struct inode, i_ino))))
         return 0;
     body->made = (mode & MADE_HERE) != 0;
+    body->folder = (type & S_IFMT) == S_IFDIR;
     body->file = inode ^ number * golden;
     return 1;
+}
+
+static __noinline int is_made_by(__u64 mark, __u64 cgroup)
+{
+    __u64 *maker = mark ? bpf_map_lookup_elem(&made_files, &mark) : 0;
+    return maker && *maker == cgroup;
+}
+
+static __noinline int note_made(__u64 file, struct watch_account *account)
+{
+    const __u64 golden = 0x9e3779b97f4a7c15ULL;
+    __u32 mode = 0;
+    __u64 inode = 0, number = 0;
+    if (!account || !file ||
+        bpf_probe_read_kernel(&mode, sizeof mode,
+                              (void *)(file + bpf_core_field_offset(struct file, f_mode))) ||
+        !(mode & MADE_HERE) ||
+        bpf_probe_read_kernel(&inode, sizeof inode,
+                              (void *)(file + bpf_core_field_offset(struct file, f_inode))) ||
+        bpf_probe_read_kernel(&number, sizeof number,
+                              (void *)(inode + bpf_core_field_offset(struct inode, i_ino))))
+        return 0;
+    __u64 mark = inode ^ number * golden;
+    __u64 maker = account->cgroup;
+    bpf_map_update_elem(&made_files, &mark, &maker, BPF_ANY);
+    return 0;
 }
 
 static __noinline int report_file(struct named *f, struct path_scratch *s)
@@ -93,9 +144,10 @@ static __noinline int report_file(struct named *f, struct path_scratch *s)
     body->rule = f->rule;
     body->op = f->op;
     body->made = 0;
-    body->zero = 0;
+    body->folder = 0;
     body->file = 0;
-    identify(f->walked, body);
+    if (identify(f->walked, body) && !body->made && is_made_by(body->file, p.cgroup))
+        body->made = 2;
     body->path_n = f->n == 0 ? 0 : f->n <= WATCH_PATH ? f->n - 1 : WATCH_PATH - 1;
     (void)bpf_probe_read_kernel(body->path, sizeof body->path, s->text);
     show_built(body, s);
@@ -203,6 +255,8 @@ static __always_inline void opened(struct pt_regs *regs, long result, __u32 what
                       .at = at_cwd ? AT_FDCWD : (__s32)argument(regs, 0)};
     if (result >= 0)
         f.walked = file_of(bpf_get_current_task_btf(), (__s32)result);
+    if (f.walked && (what == CREAT || flags & O_CREAT))
+        note_made(f.walked, account);
     if (f.walked && (flags & O_ACCMODE) != O_RDONLY && !(flags & (O_PATH | O_APPEND)))
         rewritten(f.walked, account);
     int hint = path_glance(f.text);
@@ -213,12 +267,17 @@ static __always_inline void opened(struct pt_regs *regs, long result, __u32 what
 }
 
 // A path among the arguments; `at`: its directory, AT_FDCWD or NOWHERE. A missing path is not sensitive.
-static __always_inline int path_argument(__u64 text, __s32 at, __u32 op, __s32 result)
+static __always_inline int path_flagged(__u64 text, __s32 at, __u32 op, __s32 result, __u32 flags)
 {
-    struct named f = {.text = text, .op = op, .result = result, .at = at};
+    struct named f = {.text = text, .op = op, .result = result, .at = at, .flags = flags};
     if (result == -ENOENT || result == -ENOTDIR || result == -EFAULT || path_glance(text) <= 0)
         return 0;
     return path_named(&f);
+}
+
+static __always_inline int path_argument(__u64 text, __s32 at, __u32 op, __s32 result)
+{
+    return path_flagged(text, at, op, result, 0);
 }
 
 // Another working directory; checks the path by which it was named.
@@ -269,11 +328,12 @@ static __always_inline void named(struct pt_regs *regs, long result, __u32 what,
     else if (what == RENAME || what == LINK) {
         __u32 op = what == RENAME ? WATCH_FILE_RENAME : WATCH_FILE_LINK;
         path_argument(argument(regs, 0), AT_FDCWD, op, r);
-        path_argument(argument(regs, 1), AT_FDCWD, op, r);
+        path_flagged(argument(regs, 1), AT_FDCWD, op, r, WATCH_NEW_NAME);
     } else if (what == RENAMEAT || what == LINKAT) {
         __u32 op = what == RENAMEAT ? WATCH_FILE_RENAME : WATCH_FILE_LINK;
         path_argument(argument(regs, 1), directory(regs, 0), op, r);
-        path_argument(argument(regs, 3), directory(regs, 2), op, r);
+        bool exchange = number(regs) == __NR_renameat2 && argument(regs, 4) & RENAME_EXCHANGE;
+        path_flagged(argument(regs, 3), directory(regs, 2), op, r, exchange ? 0 : WATCH_NEW_NAME);
     } else if (what == SYMLINK || what == SYMLINKAT) {
         bool plain = what == SYMLINK;
         path_argument(argument(regs, 0), NOWHERE, WATCH_FILE_SYMLINK, r);

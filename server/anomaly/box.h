@@ -30,7 +30,7 @@ enum {
     BOX_SEEN = 10,           // rules that have both
     BOX_LOOKS = 6,           // kinds of commands of reconnaissance
     BOX_KNOWN = 16,
-    BOX_OWN = 12,
+    BOX_OWN = 24,
     BOX_MADE_MAX = 32 // files created in one tick and moved in a later one
 };
 

@@ -94,8 +94,7 @@ uint32_t agent_pid(const struct agent *a); // inside the sandbox
 // Signal to its main process.
 int agent_signal(struct agent *a, uint32_t signal, struct err *e);
 
-// Whether this is the cgroup of a program of ours that works in the sandbox, or has: what is done there was asked for through the API, and
-// no job can do it.
+// True: the cgroup of a program of ours that works in the sandbox, or did. It acts on requests of callers, and no job can enter its cgroup.
 bool agents_are_ours(struct sandbox *s, uint64_t cgroup);
 
 // Ends it: closes its socket and kills all its processes. No further event is called.

@@ -102,8 +102,42 @@ def credentials_that_a_job_made_are_its_own(b, _):
     check(raised(b, "mkdir -m 700 .ssh; echo 'Host h' > .ssh/config; cat .ssh/config; ssh-keygen -q -t ed25519 -N '' -f .ssh/id_ed25519; cat .ssh/id_ed25519 .ssh/id_ed25519.pub; "
                     "cat .ssh/id_rsa.pub 2>/dev/null; true") == set(), "a key pair")
     for script, why in (("echo x > .ssh/authorized_keys", "it lets somebody in"), ("echo x > .ssh/rc", "it is executed"), ("cat .ssh/id_rsa; true", "a key that it did not make"),
-                        ("echo x > .env; ln .env y", "linking"), ("echo x > .env; mv .env y", "moving"), ("echo x > .env; rm .env", "removing")):
+                        ("echo x > .env; ln .env y", "linking"), ("echo x > .env; mv .env y", "moving"), ("mkdir x; mv x .ssh/.ssh", "a folder that may list who may log in"),
+                        ("echo x > y; mv y .ssh/authorized_keys", "the name of a list of who may log in")):
         check(raised(b, "mkdir -p .ssh; " + script) == {"sensitive-path"}, why)
+
+
+def a_file_that_a_job_made_may_become_a_credential(b, _):
+    """Editors and git write another file, and give it the name."""
+    check(raised(b, "echo K=1 > .env; sed -i s/1/2/ .env; cat .env; echo K=3 > .env.new; mv .env.new .env; cat .env; rm .env; echo x > y; ln y .env; cat .env; cat y") == set(), "moved there")
+    check(raised(b, "mkdir .aws .kube .docker; ls .aws .kube; cat .kube/config .aws/credentials 2>/dev/null; echo x > .aws/credentials; cat .aws/credentials; rm .aws/credentials") <= {"sensitive-look"},
+          "the names in a folder, and what is not there")
+    if shutil.which("git"):
+        check(raised(b, "export HOME=$PWD; git config --global credential.helper store; printf 'protocol=http\\nhost=h\\nusername=u\\npassword=p\\n' | git credential approve; "
+                        "printf 'protocol=http\\nhost=h\\n\\n' | git credential fill | grep -q password=p") == set(), "git stores its own")
+    box = create(b)
+    given(b, box, ".env")
+    bash(b, box, "python3 -c 'import ctypes; open(\"y\", \"w\").close(); assert ctypes.CDLL(None).renameat2(-100, b\"y\", -100, b\".env\", 2) == 0'; cat y >/dev/null")
+    check(rules_of(b, box) == {"sensitive-path"}, "exchanging the names moves it away")
+    b.cli("rm", box)
+    for script, why in (("mv .env x; cat x", "moving"), ("ln .env x; cat x", "linking"), ("mv .env .env.local; mv .env.local .env; cat .env", "moving there and back"), ("rm .env", "removing"),
+                        ("echo x > y; cat .env", "another one")):
+        box = create(b)
+        given(b, box, ".env")
+        bash(b, box, script)
+        check(rules_of(b, box) - {"sensitive-look"} == {"sensitive-path"}, f"what was given: {why}: {b.json('anomalies', '--sandbox', box)[1]}")
+        b.cli("rm", box)
+
+
+def honest_calls_that_are_refused(b, _):
+    if shutil.which("perf"):
+        check(raised(b, "perf stat /bin/true 2>/dev/null; true") == set(), "perf")
+    own = "cp $(command -v python3) ./perf && ./perf -c 'import ctypes, os; ctypes.CDLL(None).syscall({\"x86_64\": 298, \"aarch64\": 241}[os.uname().machine], 0, 0, -1, -1, 0)'"
+    check(raised(b, own) == {"dangerous-syscall"}, "a name is no perf")
+    check(raised(b, "cat /proc/sys/kernel/core_pattern >/dev/null") == set(), "reading what everybody may read")
+    check(raised(b, "echo x 2>/dev/null > /proc/sys/kernel/core_pattern; true") == {"sensitive-path"}, "writing to it")
+    check(raised(b, "dmesg 2>/dev/null; true") == set(), "reading the log")
+    check(raised(b, "dmesg -C 2>/dev/null; true") == {"dangerous-syscall"}, "clearing it")
 
 
 def given(b, box, path):
@@ -172,6 +206,7 @@ def what_the_owner_carries_is_not_done_by_a_job(b, _):
 
 TESTS = [only_a_debugger_of_the_host_may_ask_for_ptrace, a_process_may_attach_to_its_own_memory_only, libraries_are_found_where_a_loader_runs,
          a_signal_that_ends_nobody_is_no_storm, credentials_that_a_job_made_are_its_own, a_credential_that_was_given_stays_one,
+         a_file_that_a_job_made_may_become_a_credential, honest_calls_that_are_refused,
          what_the_owner_carries_is_not_done_by_a_job]
 
 if __name__ == "__main__":

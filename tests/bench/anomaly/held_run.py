@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`run --held-out`: work and attacks that no threshold was set with, the usual rules, a table for each rule, and the time to the alert.
-`run --held-again`, `--held-third`, `--held-fourth`: the same with other work. Each set is unseen once.
+`run --held-again`, `--held-third` to `--held-sixth`: the same with other work. Each set is unseen once.
 `run --learnt`: the same attacks in templates that have learnt one kind of work."""
 
 import calendar
