@@ -250,6 +250,8 @@ fill(const struct batch *b, Stockade__V1__RunBatchRequest *m, struct arena *a, s
         m->template_ = o->template_name;
     m->reset = o->reset_files ? STOCKADE__V1__BATCH_RESET__BATCH_RESET_FILES
                               : STOCKADE__V1__BATCH_RESET__BATCH_RESET_SANDBOX;
+    if (o->warm != NULL)
+        m->warm = o->warm;
     m->parallel = o->parallel;
     m->window = o->window;
     m->deadline_ms = o->deadline_ms;

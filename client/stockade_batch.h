@@ -57,6 +57,8 @@ struct stockade_batch_options {
     // Waits until `fd` is readable, or next() has more, or something else is to be done, for at most timeout_ms. A value other than 0
     // cancels the batch. NULL: the library waits for the connection. It gets the cookie of the handlers, and may not use the handle.
     int (*wait)(void *cookie, const struct stockade_batch_state *state, int fd, int timeout_ms);
+    // with reset_files: "python": jobs whose command is `python3 -c CODE` are forked from a warm interpreter; NULL: none are
+    const char *warm;
 };
 #define STOCKADE_BATCH_OPTIONS_INIT STOCKADE_INIT(stockade_batch_options)
 

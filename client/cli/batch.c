@@ -130,6 +130,7 @@ work(struct batch *b)
     o.mounts = of->mounts;
     o.mounts_n = of->mounts_n;
     o.reset_files = of->reset != NULL && strcmp(of->reset, "files") == 0;
+    o.warm = of->warm;
     o.parallel = (uint32_t)of->parallel;
     o.window = (uint32_t)of->window;
     o.deadline_ms = of->deadline_ms;

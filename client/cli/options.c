@@ -357,6 +357,7 @@ static const struct kind_row {
     [OPTION_NETWORK] = {read_choice, "one of off, none, allowlist, open"},
     [OPTION_CUT] = {read_choice, "one of ok, fail"},
     [OPTION_RESET] = {read_choice, "one of sandbox, files"},
+    [OPTION_WARM] = {read_choice, "python"},
     [OPTION_FORM] = {read_choice, "one of stk, e2b"},
     [OPTION_TRANSACTION] = {read_choice, "one of ask, on-success"},
     [OPTION_ANSWER] = {read_answer,

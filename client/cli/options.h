@@ -64,6 +64,7 @@ struct options {
     uint64_t older_ms;
     uint64_t parallel, window, deadline_ms; // batch
     const char *reset;                      // batch: "sandbox" or "files"; NULL as "sandbox"
+    const char *warm;                       // batch: "python"; NULL: none
     const char *transaction;                // exec: "ask" or "on-success"; NULL: none
     const char *key;                        // also audit: public
     uint64_t since;                         // logs: offset
@@ -110,6 +111,7 @@ enum option_kind {
     OPTION_NETWORK,
     OPTION_CUT,
     OPTION_RESET,
+    OPTION_WARM,
     OPTION_FORM,
     OPTION_TRANSACTION,
     OPTION_ANSWER,

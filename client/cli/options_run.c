@@ -100,6 +100,7 @@ const struct option_row job_options[] = {
 };
 
 static const char *const resets[] = {"sandbox", "files", NULL};
+static const char *const warms[] = {"python", NULL};
 
 const struct option_row batch_options[] = {
     {"template", 0, OPTION_TEXT, AT(template_name), "NAME",
@@ -111,6 +112,9 @@ const struct option_row batch_options[] = {
      "what a job finds of the one before it: a fresh sandbox, or the same one with processes, files and memory removed, which "
      "is faster and needs network none or off (default: sandbox)",
      resets},
+    {"warm", 0, OPTION_WARM, AT(warm), "LANGUAGE",
+     "with --reset files: fork jobs whose command is 'python3 -c CODE' from an interpreter that runs already: python",
+     warms},
     {"window", 0, OPTION_COUNT, AT(window), "N",
      "jobs that the broker may have ahead of the output, at most 4096 (default: 256)", NULL},
     {"deadline", 0, OPTION_DURATION, AT(deadline_ms), "TIME",

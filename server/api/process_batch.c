@@ -14,6 +14,7 @@
 #include "server/base/server.h"
 #include "server/sandbox/image.h"
 #include "server/batch/batch.h"
+#include "server/code/language.h"
 #include "server/policy/network.h"
 #include "convert.h"
 #include "server/sandbox/job_message.h"
@@ -195,6 +196,21 @@ check_reset(const Stockade__V1__RunBatchRequest *m, const struct sandbox_spec *b
                      network_mode_name[n->mode]);
 }
 
+// Which jobs may be forked from an interpreter of their sandbox, which is there only if that stays.
+static int
+check_warm(const Stockade__V1__RunBatchRequest *m, struct err *e)
+{
+    const struct language *l = language_find(m->warm);
+    if (m->warm[0] == '\0')
+        return 0;
+    if (l == NULL || strcmp(l->name, language_of_snippets()->name) != 0)
+        return err_field(e, "warm", "must be python: no other interpreter can be forked");
+    if (m->reset != STOCKADE__V1__BATCH_RESET__BATCH_RESET_FILES)
+        return err_field(e, "warm",
+                         "needs BATCH_RESET_FILES: a fresh sandbox has no interpreter yet");
+    return 0;
+}
+
 static int
 open_new(struct server *s, struct call *c, const Stockade__V1__RunBatchRequest *m,
          struct batch **out, struct err *e)
@@ -208,9 +224,12 @@ open_new(struct server *s, struct call *c, const Stockade__V1__RunBatchRequest *
     if (r == 0)
         r = check_reset(m, &spec.box, e);
     if (r == 0)
+        r = check_warm(m, e);
+    if (r == 0)
         r = convert_mounts(s, call_tenant(c), m->n_volumes, m->volumes, &spec.box, e);
     (void)snprintf(spec.key, sizeof spec.key, "%s", m->key);
     spec.recycles = m->reset == STOCKADE__V1__BATCH_RESET__BATCH_RESET_FILES;
+    spec.warm = m->warm[0] != '\0';
     spec.parallel = m->parallel != 0 ? m->parallel : usual_parallel();
     spec.window = m->window != 0 ? m->window : BATCH_WINDOW_USUAL;
     spec.deadline_ms = m->deadline_ms;

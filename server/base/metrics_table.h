@@ -238,6 +238,10 @@
     GAUGE(BATCHES, NUMBER, NONE, "stockade_batches", "Batches of jobs that are kept.")             \
     COUNTER(BATCH_RESETS, NUMBER, NONE, NONE, "stockade_batch_resets_total",                       \
             "Sandboxes that were made ready for another job of their batch.")                      \
+    COUNTER(BATCH_WARM_JOBS, NUMBER, NONE, NONE, "stockade_batch_warm_jobs_total",                 \
+            "Jobs of batches that were forked from a warm interpreter.")                           \
+    COUNTER(BATCH_WARM_LOST, NUMBER, NONE, NONE, "stockade_batch_warm_lost_total",                 \
+            "Warm interpreters of batches that ended, or were changed by a job.")                  \
     COUNTER(BATCH_RESULTS, NUMBER, NONE, NONE, "stockade_batch_results_total",                     \
             "Jobs of batches that ended, started or not.")                                         \
     GAUGE(FILES, NUMBER, NONE, "stockade_file_operations",                                         \

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "server/base/metrics.h"
 #include "server/base/server.h"
@@ -26,6 +27,7 @@ batches_new(struct server *srv, const struct limits *held)
         return NULL;
     all->srv = srv;
     all->held = held;
+    all->snippets_fd = -1;
     list_init(&all->list);
     return all;
 }
@@ -73,6 +75,8 @@ batches_free(struct batches *all)
             b->follower->batch = NULL;
         batch_free(b);
     }
+    if (all->snippets_fd >= 0)
+        (void)close(all->snippets_fd);
     free(all);
 }
 
@@ -224,6 +228,7 @@ batch_open(struct batches *all, const char *tenant, struct batch_spec *spec, str
     list_init(&b->done);
     list_init(&b->lanes);
     b->recycles = spec->recycles;
+    b->warm = spec->warm;
     b->next = &b->done;
     b->tenant = tenant_hold(all->srv->tenants, tenant);
     if (b->tenant == NULL ||

@@ -45,6 +45,8 @@ struct batch_spec {
     uint64_t keep_ms;
     // Jobs follow each other in the same sandboxes (lane.c); its network is none or off.
     bool recycles;
+    // Only with `recycles`: jobs that are `python3 -c CODE` are forked from an interpreter (warm.c).
+    bool warm;
 };
 
 // What a batch looks like to others. Everything in it is borrowed.

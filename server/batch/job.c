@@ -287,9 +287,22 @@ unpack(const struct batch_job *j, struct arena *a, const Stockade__V1__BatchJob 
 // What a job is started with. Borrowed.
 struct start {
     struct sandbox *sb;
+    struct batch_lane *lane; // NULL: none
     const struct limits *limits;
     struct arena *a;
 };
+
+static int
+start_process(const struct start *with, const Stockade__V1__Command *m, struct job_spec *spec,
+              struct job **out, struct err *e)
+{
+    struct batch_lane *l = with->lane;
+    if (l != NULL && batch_warm_fits(l, m, with->limits))
+        return batch_warm_start(l, spec, out, e);
+    if (l != NULL)
+        batch_warm_drop(l);
+    return job_start(with->sb, spec, out, e);
+}
 
 static int
 start_unpacked(struct batch_job *j, const Stockade__V1__BatchJob *m, const struct start *with,
@@ -305,7 +318,7 @@ start_unpacked(struct batch_job *j, const Stockade__V1__BatchJob *m, const struc
     spec.unkept = true;
     spec.arrived_ns = j->arrived_ns;
     spec.sandbox_ns = uv_hrtime();
-    r = job_start(with->sb, &spec, &started, e);
+    r = start_process(with, m->command, &spec, &started, e);
     if (r < 0)
         return r;
     j->follower.wake = on_wake;
@@ -321,7 +334,7 @@ start_in(struct batch_job *j, struct sandbox *sb, struct err *e)
     struct arena *auto_arena a = arena_new(ARENA_MAX);
     const Stockade__V1__BatchJob *m = NULL;
     int r = unpack(j, a, &m, e);
-    return r != 0 ? r : start_unpacked(j, m, &(struct start){sb, &sb->spec.limits, a}, e);
+    return r != 0 ? r : start_unpacked(j, m, &(struct start){sb, NULL, &sb->spec.limits, a}, e);
 }
 
 // The sandbox becomes one of the batch's own, and the job waits until it was reset for the first time.
@@ -395,12 +408,18 @@ static int
 start_in_lane(struct batch_job *j, struct batch_lane *l, const Stockade__V1__BatchJob *m,
               const struct start *with, struct err *e)
 {
+    const bool warm = batch_warm_fits(l, m->command, with->limits);
     int r = start_unpacked(j, m, with, e);
-    if (r == 0)
+    if (r == 0) {
         j->lane = l;
-    else
-        batch_lane_done(l); // it is not as it was given, and will be given up
-    return r;
+        batch_lane_started(l, with->sb);
+        return 0;
+    }
+    batch_lane_done(l); // it is not as it was given, and will be given up
+    if (!warm || e->code == ERR_RESOURCE_EXHAUSTED)
+        return r;
+    batch_soon(j->batch);
+    return -EAGAIN; // the process that waited has ended: again without
 }
 
 // -EAGAIN: no sandbox with its limits is free, and there may be no more; or its tenant has begun as many jobs as it may.
@@ -425,7 +444,7 @@ start(struct batch_job *j, struct err *e)
         return r;
     struct batch_lane *l = b->recycles ? batch_lane_take(b, &spec.limits, &sb) : NULL;
     if (l != NULL)
-        return start_in_lane(j, l, m, &(struct start){sb, &spec.limits, a}, e);
+        return start_in_lane(j, l, m, &(struct start){sb, l, &spec.limits, a}, e);
     if (b->recycles && b->lanes_n + b->acquiring >= batch_lanes_max(b))
         return -EAGAIN;
     return acquire(j, &spec, e);

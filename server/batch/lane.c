@@ -45,6 +45,7 @@ forget(struct batch_lane *l)
     }
     if (l->state == LANE_RESETTING)
         sandbox_unwait(&l->reset.waiter);
+    batch_warm_end(l);
     list_remove(&l->node);
     l->batch->lanes_n--;
     free(l);
@@ -69,6 +70,7 @@ batch_lane_add(struct batch *b, const struct sandbox *sb)
         return false;
     l->batch = b;
     l->state = LANE_USED;
+    l->begun = sb->jobs_begun;
     limits_to_spawn(&sb->spec.limits, &l->limits);
     memcpy(l->sandbox_id, sb->id.id, sizeof l->sandbox_id);
     list_append(&b->lanes, &l->node);
@@ -101,7 +103,11 @@ static bool
 will_suffice(const struct batch *b)
 {
     uint32_t resetting = 0;
-    list_each(it, &b->lanes) resetting += lane_of(it)->state == LANE_RESETTING;
+    list_each(it, &b->lanes)
+    {
+        const struct batch_lane *l = lane_of(it);
+        resetting += l->state == LANE_RESETTING || l->state == LANE_WARMING;
+    }
     struct list *it = b->queued.next;
     for (; it != &b->queued && resetting > 0; it = it->next)
         resetting--;
@@ -123,7 +129,8 @@ is_as_given(const struct batch_lane *l, const struct sandbox *s)
     struct spawn_limits now;
     limits_to_spawn(&s->spec.limits, &now);
     return s->state == SANDBOX_RUNNING && s->jobs_n == 0 && !s->limits_pending && !s->forks.held &&
-           !s->forks.asked && s->jobs_begun == l->jobs && memcmp(&now, &l->limits, sizeof now) == 0;
+           !s->forks.asked && s->jobs_begun == l->begun &&
+           memcmp(&now, &l->limits, sizeof now) == 0;
 }
 
 struct batch_lane *
@@ -154,6 +161,22 @@ batch_lane_done(struct batch_lane *l)
     l->state = LANE_USED;
 }
 
+void
+batch_lane_started(struct batch_lane *l, const struct sandbox *s)
+{
+    l->begun = s->jobs_begun;
+}
+
+void
+batch_lane_warmed(struct batch_lane *l, const struct sandbox *s)
+{
+    l->state = LANE_IDLE;
+    l->begun = s->jobs_begun;
+    if (l->idle_bytes == 0)
+        l->idle_bytes = cgstat_memory(&s->dirs);
+    batch_soon(l->batch);
+}
+
 static void
 on_reset(void *cookie, struct sandbox *s, const struct err *e)
 {
@@ -162,10 +185,16 @@ on_reset(void *cookie, struct sandbox *s, const struct err *e)
     l->state = LANE_IDLE;
     if (l->jobs == 0)
         b->unclean = e != NULL ? b->unclean + 1 : 0;
-    if (e != NULL || cgstat_memory(&s->dirs) > l->limits.memory_bytes / MEMORY_PART)
+    if (e != NULL ||
+        cgstat_memory(&s->dirs) > l->idle_bytes + l->limits.memory_bytes / MEMORY_PART) {
         give_up(l);
-    else
+    } else {
         metrics_add(METRIC_BATCH_RESETS, 1);
+        if (b->warm && batch_warm_prepare(l, s)) {
+            l->state = LANE_WARMING;
+            l->begun = s->jobs_begun;
+        }
+    }
     batch_soon(b);
 }
 
@@ -182,10 +211,11 @@ reset(struct batch_lane *l)
 {
     struct err ignored; // whatever the reason is, another sandbox takes its place
     struct sandbox *s = sandbox_of(l);
+    batch_warm_drop(l);
     l->reset.waiter = (struct sandbox_waiter){.done = on_reset, .cookie = l};
     list_init(&l->reset.waiter.node);
     if (s == NULL || !is_as_given(l, s) || !is_needed(l) ||
-        sandbox_reset(s, &l->reset, &ignored) < 0)
+        sandbox_reset(s, batch_warm_number(l), &l->reset, &ignored) < 0)
         give_up(l);
     else
         l->state = LANE_RESETTING;

@@ -9,9 +9,12 @@
 #include "server/sandbox/job.h"
 #include "server/telemetry/telemetry.h"
 
+struct Stockade__V1__Command;
+
 struct batches {
     struct server *srv;
     const struct limits *held; // borrowed: see limits_resolve()
+    int snippets_fd;           // the program of zygotes, owned; -1: none needed it yet
     struct list list;
 };
 
@@ -33,7 +36,7 @@ struct batch {
     struct telemetry_waiter waiter;
     struct list queued, running, done; // of batch_job; done in the order of their sequence
     uint32_t running_n;
-    bool recycles;
+    bool recycles, warm;
     struct list lanes;           // of batch_lane
     uint32_t lanes_n, acquiring; // sandboxes that it has, and has requested
     uint64_t unread;             // bytes of output of those that are done
@@ -43,9 +46,11 @@ struct batch {
     struct loop_timer *soon, *retry, *deadline, *keep, *rest;
 };
 
-// A sandbox of a batch that recycles: FRESH or USED --reset--> RESETTING --> IDLE --a job--> BUSY --> USED. It may be gone at
-// any time, so it is found by its id.
-enum batch_lane_state { LANE_USED, LANE_RESETTING, LANE_IDLE, LANE_BUSY };
+// A sandbox of a batch that recycles: FRESH or USED --reset--> RESETTING --> (WARMING) --> IDLE --a job--> BUSY --> USED. It may
+// be gone at any time, so it is found by its id.
+enum batch_lane_state { LANE_USED, LANE_RESETTING, LANE_WARMING, LANE_IDLE, LANE_BUSY };
+
+struct batch_warm;
 
 struct batch_lane {
     struct list node;
@@ -54,7 +59,10 @@ struct batch_lane {
     char sandbox_id[ID_TEXT_MAX + 1];
     // Those that belong to the sandbox; others may differ from job to job.
     struct spawn_limits limits;
-    uint32_t jobs; // so far
+    uint32_t jobs;           // so far
+    uint32_t begun;          // of the sandbox, as the lane knows it: see sandbox.jobs_begun
+    uint64_t idle_bytes;     // memory when it was ready for its first job
+    struct batch_warm *warm; // owned; NULL: none
     struct sandbox_swap reset;
 };
 
@@ -108,6 +116,30 @@ void batch_lanes_look(struct batch *b);
 
 // Ends all of them.
 void batch_lanes_end(struct batch *b);
+
+// The wait for its interpreter has ended.
+void batch_lane_warmed(struct batch_lane *l, const struct sandbox *s);
+
+// A job was started in it.
+void batch_lane_started(struct batch_lane *l, const struct sandbox *s);
+
+// warm.c: has a process forked for the next job in a sandbox that was reset; batch_lane_warmed() follows, later. False: there will
+// be none.
+bool batch_warm_prepare(struct batch_lane *l, struct sandbox *s);
+void batch_warm_end(struct batch_lane *l);
+
+// The number of the agent that stays when the sandbox is reset; 0: none.
+uint32_t batch_warm_number(const struct batch_lane *l);
+
+// Ends the process that waits, because the job needs another one.
+void batch_warm_drop(struct batch_lane *l);
+
+// Whether the process that waits can be this job.
+bool batch_warm_fits(const struct batch_lane *l, const struct Stockade__V1__Command *m,
+                     const struct limits *limits);
+
+// As job_start(), with the process that waits.
+int batch_warm_start(struct batch_lane *l, struct job_spec *spec, struct job **out, struct err *e);
 
 // batch.c: has a result, starts the next jobs and wakes the follower, in the next turn of the loop.
 void batch_soon(struct batch *b);

@@ -3,10 +3,19 @@
 // which a job could change.
 #include "language.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "proto/auto.h"
 
 static const uint8_t python_program[] = {
 #include "kernel_python.inc"
+};
+static const uint8_t snippets_program[] = {
+#include "kernel_snippets.inc"
 };
 static const uint8_t bash_program[] = {
 #include "kernel_bash.inc"
@@ -69,4 +78,25 @@ language_find(const char *name)
                 return &languages[i];
     }
     return NULL;
+}
+
+const struct language *
+language_of_snippets(void)
+{
+    static const struct language python = {.name = "python",
+                                           .args = {"python3", "-c", LOAD_PYTHON_ZYGOTE},
+                                           .program = snippets_program,
+                                           .program_n = sizeof snippets_program};
+    return &python;
+}
+
+int
+language_file(const struct language *l, struct err *e)
+{
+    int auto_close fd = memfd_create("stockade-kernel", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    const int seals = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL;
+    if (fd < 0 || write(fd, l->program, l->program_n) != (ssize_t)l->program_n ||
+        fcntl(fd, F_ADD_SEALS, seals) < 0)
+        return err_sys(e, errno, "keep the program of an interpreter");
+    return take_fd(&fd);
 }

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "proto/err.h"
+
 enum { LANGUAGE_ARGS_MAX = 4 };
 
 struct language {
@@ -22,3 +24,9 @@ struct language {
 
 // By name or alias; "" is python. NULL: not found.
 const struct language *language_find(const char *name);
+
+// The zygote of a batch (batch/warm.c), with the arguments that load it.
+const struct language *language_of_snippets(void);
+
+// The program in a sealed file, *owned* by the caller; or a negative errno.
+int language_file(const struct language *l, struct err *e);

@@ -4,11 +4,9 @@
 #include "zygote.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "proto/arena.h"
@@ -225,25 +223,15 @@ begin(void *cookie, struct sandbox *s, struct err *e)
 
 // ---- the table
 
-static int
-make_program(const struct language *l)
-{
-    int auto_close fd = memfd_create("stockade-kernel", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    const int seals = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL;
-    if (fd < 0 || write(fd, l->program, l->program_n) != (ssize_t)l->program_n ||
-        fcntl(fd, F_ADD_SEALS, seals) < 0)
-        return -1;
-    return take_fd(&fd);
-}
-
 struct zygotes *
 zygotes_new(struct server *srv)
 {
     const struct language *l = language_find("python");
     struct zygotes *all = calloc(1, sizeof *all);
+    struct err ignored; // NULL says it
     if (all == NULL)
         return NULL;
-    *all = (struct zygotes){.srv = srv, .language = l, .program = make_program(l)};
+    *all = (struct zygotes){.srv = srv, .language = l, .program = language_file(l, &ignored)};
     if (all->program < 0) {
         free(all);
         return NULL;

@@ -501,11 +501,11 @@ agents_gone(struct sandbox *s, const struct err *why)
 }
 
 static struct agent *
-first_living(const struct sandbox *s)
+first_living(const struct sandbox *s, uint32_t but)
 {
     for (struct list *it = s->agents.next; it != &s->agents; it = it->next) {
         struct agent *a = list_entry(it, struct agent, of_sandbox);
-        if (a->state != AGENT_ENDING)
+        if (a->state != AGENT_ENDING && a->number != but)
             return a;
     }
     return NULL;
@@ -513,9 +513,9 @@ first_living(const struct sandbox *s)
 
 // Begins again after each one, because its owner may close any other.
 void
-agents_end(struct sandbox *s, const struct err *why)
+agents_end(struct sandbox *s, uint32_t but, const struct err *why)
 {
     struct agent *a;
-    while ((a = first_living(s)) != NULL)
+    while ((a = first_living(s, but)) != NULL)
         kill_it(a, why);
 }

@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "proto/err.h"
+#include "server/spawner/ops.h"
 
 struct agent;
 struct sandbox;
@@ -103,14 +104,14 @@ void agent_close(struct agent *a);
 // ---- for the other files of this folder
 
 // Numbers of agents' cgroups: above those of all jobs.
-#define AGENT_NUMBER_FIRST UINT32_C(0x80000000)
+#define AGENT_NUMBER_FIRST SPAWN_AGENT_FIRST
 
 // Messages of the guest. False: impossible in this state.
 bool agents_started(struct sandbox *s, uint32_t number, uint32_t pid);
 bool agents_failed(struct sandbox *s, uint32_t number, const char *text);
 bool agents_exited(struct sandbox *s, uint32_t number, uint32_t status);
 
-// All end, for this reason: the guest no longer exists (agents_gone), or is to kill them. An owner may close others, and delete the
-// sandbox, when its own has ended.
+// All end, for this reason: the guest no longer exists (agents_gone), or is to kill them, but not the one with the number `but`
+// (0: all). An owner may close others, and delete the sandbox, when its own has ended.
 void agents_gone(struct sandbox *s, const struct err *why);
-void agents_end(struct sandbox *s, const struct err *why);
+void agents_end(struct sandbox *s, uint32_t but, const struct err *why);

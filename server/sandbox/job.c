@@ -297,11 +297,11 @@ began(struct job *j, uint32_t pid, int terminal)
     return 0;
 }
 
-// The sandbox's counters before it. The first job need not read them.
+// The sandbox's counters before it. The first job need not read them, unless an interpreter ran before.
 static void
-count_from(struct job *j)
+count_from(struct job *j, bool forked)
 {
-    if (j->sandbox->jobs_begun == 1)
+    if (j->sandbox->jobs_begun == 1 && !forked)
         j->used.before = j->sandbox->fresh;
     else
         cgstat_read(&j->sandbox->dirs, 0, &j->used.before);
@@ -326,7 +326,7 @@ job_start(struct sandbox *s, const struct job_spec *spec, struct job **out, stru
     }
     const uint32_t pid = spec->agent != NULL ? agent_pid(spec->agent) : 0;
     j->number = spec->agent != NULL ? agent_number(spec->agent) : ++s->jobs_begun;
-    count_from(j);
+    count_from(j, spec->agent != NULL);
     job_look_at_disk(j);
     r = spec->agent != NULL ? take_process(j, spec, &link, e) : send_start(j, spec, &link, e);
     if (r < 0) {

@@ -222,7 +222,7 @@ struct sandbox {
     struct sandbox_copying *copying; // of copy.c; NULL: nothing is being copied
     struct unsealing *unsealing;     // of unseal.c; NULL: no layer is being decrypted
     struct sandbox_swap_plan {
-        uint32_t op, layer, from_slot, from_generation;
+        uint32_t op, layer, from_slot, from_generation, stays;
         struct sandbox_adoption *adopt;
     } swap_plan;
     bool network_closing;
@@ -391,8 +391,9 @@ void sandbox_states_forget(struct sandbox_states *q);
 
 // Starts to make it ready for another job of its owner, which will find nothing of the jobs before (spawner/reset.c); once
 // before its first job, and then before each. Waits for the processes that were killed, for at most two seconds. Refusals
-// and the waiter as above; after a failure its owner must give it up.
-int sandbox_reset(struct sandbox *s, struct sandbox_swap *w, struct err *e);
+// and the waiter as above; after a failure its owner must give it up. stays: the number of an agent of one process, which jobs must
+// not be able to change (batch/warm.c), or 0: all agents end.
+int sandbox_reset(struct sandbox *s, uint32_t stays, struct sandbox_swap *w, struct err *e);
 
 // Starts to show layers of the state directory (server/store), each after the one that it lies on, instead of what it has written since
 // its last layer. Otherwise like sandbox_restore(). `a` must stay valid until the answer. A layer that is sealed (vault/vault.h) is

@@ -137,8 +137,8 @@ struct spawn_source {
 };
 int spawn_inherit(struct spawn *s, uint32_t slot, uint32_t generation,
                   const struct spawn_source *from, spawn_done *done, void *cookie, struct err *e);
-int spawn_reset(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done, void *cookie,
-                struct err *e);
+int spawn_reset(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t stays,
+                spawn_done *done, void *cookie, struct err *e);
 int spawn_drop(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t layer,
                spawn_done *done, void *cookie, struct err *e);
 

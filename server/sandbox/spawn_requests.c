@@ -198,10 +198,11 @@ spawn_inherit(struct spawn *s, uint32_t slot, uint32_t generation, const struct 
 }
 
 int
-spawn_reset(struct spawn *s, uint32_t slot, uint32_t generation, spawn_done *done, void *cookie,
-            struct err *e)
+spawn_reset(struct spawn *s, uint32_t slot, uint32_t generation, uint32_t stays, spawn_done *done,
+            void *cookie, struct err *e)
 {
-    const struct spawn_request q = {.op = SPAWN_RESET, .slot = slot, .generation = generation};
+    const struct spawn_request q = {
+        .op = SPAWN_RESET, .slot = slot, .generation = generation, .arg = stays};
     return spawn_ask(s, &q, done, cookie, e);
 }
 

@@ -160,9 +160,10 @@ ask(struct sandbox *s, struct err *e)
     struct spawn *spawn = s->all->srv->spawn;
     const struct sandbox_swap_plan *p = &s->swap_plan;
     const struct spawn_source from = {p->from_slot, p->from_generation, p->layer, 0};
-    int r = p->op == SPAWN_ADOPT   ? ask_adopt(s, e)
-            : p->op == SPAWN_SEAL  ? spawn_seal(spawn, s->slot, s->generation, on_swapped, s, e)
-            : p->op == SPAWN_RESET ? spawn_reset(spawn, s->slot, s->generation, on_swapped, s, e)
+    int r = p->op == SPAWN_ADOPT  ? ask_adopt(s, e)
+            : p->op == SPAWN_SEAL ? spawn_seal(spawn, s->slot, s->generation, on_swapped, s, e)
+            : p->op == SPAWN_RESET
+                ? spawn_reset(spawn, s->slot, s->generation, p->stays, on_swapped, s, e)
             : p->op == SPAWN_RESTORE
                 ? spawn_restore(spawn, s->slot, s->generation, p->layer, on_swapped, s, e)
                 : spawn_inherit(spawn, s->slot, s->generation, &from, on_swapped, s, e);
@@ -175,7 +176,8 @@ ask(struct sandbox *s, struct err *e)
 static int
 ask_when_settled(struct sandbox *s, struct err *e)
 {
-    if (s->swap_plan.op != SPAWN_RESET || cgstat_tasks(&s->dirs) <= 1)
+    if (s->swap_plan.op != SPAWN_RESET ||
+        cgstat_tasks(&s->dirs) <= (s->swap_plan.stays != 0 ? 2 : 1))
         return ask(s, e);
     if (try_later(s))
         return 0;
@@ -205,7 +207,7 @@ begin(struct sandbox *s, const struct sandbox_swap_plan *plan, struct sandbox_sw
     struct err ended;
     (void)err_set(&ended, ERR_ABORTED, "the sandbox is getting another layer of files");
     sandbox_move(s, SANDBOX_SWAPPING); // so the owners of agents start nothing new in it
-    agents_end(s, &ended);
+    agents_end(s, plan->stays, &ended);
     if (s->state != SANDBOX_SWAPPING) // one of them has deleted it
         return sandbox_check_running(s, e);
     w->layer = 0;
@@ -243,9 +245,9 @@ sandbox_inherit(struct sandbox *s, const struct sandbox *from, uint32_t layer,
 }
 
 int
-sandbox_reset(struct sandbox *s, struct sandbox_swap *w, struct err *e)
+sandbox_reset(struct sandbox *s, uint32_t stays, struct sandbox_swap *w, struct err *e)
 {
-    const struct sandbox_swap_plan plan = {.op = SPAWN_RESET};
+    const struct sandbox_swap_plan plan = {.op = SPAWN_RESET, .stays = stays};
     cgstat_keep(&s->dirs);
     return begin(s, &plan, w, e);
 }

@@ -21,6 +21,9 @@
 
 #include "proto/err.h"
 
+// Numbers of agents' cgroups (sandbox/agent.h), above those of all jobs.
+#define SPAWN_AGENT_FIRST UINT32_C(0x80000000)
+
 enum {
     SPAWN_PATH_MAX = 256,
     SPAWN_ROOTS_MAX = 48,       // including replaced ones that are still in use
@@ -243,7 +246,8 @@ enum spawn_op {
     // enum spawn_state_fd. NOT_FOUND: no such layer.
     SPAWN_STATES = 27,
     // slot: live. A later job finds nothing of earlier ones (spawner/reset.c); once before the first job, and then before
-    // each. Reply and failures as of SEAL; layer 0
+    // each. Reply and failures as of SEAL; layer 0. arg: the number of an agent that stays, which
+    // has one thread; or 0
     SPAWN_RESET = 28,
     // slot: live. Layer `arg` of from_slot, which is live or frozen, becomes a layer of the slot, on layer `other` of it; the reply
     // has its number. What it holds counts to the slot's limits. Nothing else changes: a RESTORE shows its files. NOT_FOUND: no such

@@ -225,7 +225,7 @@ static const struct op_row {
     [SPAWN_SEAL] = {"SEAL", swap_handle, IN(SLOT_LIVE), 0, 0, false},
     [SPAWN_RESTORE] = {"RESTORE", swap_handle, IN(SLOT_LIVE), 1, TREE_NUMBERS, false},
     [SPAWN_INHERIT] = {"INHERIT", swap_handle, IN(SLOT_LIVE), 1, TREE_NUMBERS, false},
-    [SPAWN_RESET] = {"RESET", reset_handle, IN(SLOT_LIVE), 0, 0, false},
+    [SPAWN_RESET] = {"RESET", reset_handle, IN(SLOT_LIVE), 0, UINT32_MAX, false},
     [SPAWN_DROP] = {"DROP", swap_drop, IN(SLOT_LIVE) | IN(SLOT_FROZEN), 1, TREE_NUMBERS, false},
     [SPAWN_DISK_MAKE] = {"DISK_MAKE", disk_process_handle, 0, 0, SPAWN_DISK_KINDS_N - 1, false},
     [SPAWN_DISK_OPEN] = {"DISK_OPEN", disk_process_handle, 0, 0, SPAWN_DISK_KINDS_N - 1, false},
@@ -275,7 +275,8 @@ check_form(struct spawner *s, const struct spawn_request *q)
                      q->op == SPAWN_COPIED || q->op == SPAWN_UNSEAL;
     if (q->other > (two ? (uint32_t)TREE_NUMBERS : q->op == SPAWN_MOUNT ? 1U : 0U))
         broker_broken(s, "%s: a second layer %u", row->name, q->other);
-    if (q->arg < row->arg_min || q->arg > row->arg_max)
+    if (q->arg < row->arg_min || q->arg > row->arg_max ||
+        (q->op == SPAWN_RESET && q->arg != 0 && q->arg < SPAWN_AGENT_FIRST))
         broker_broken(s, "%s: argument %u is out of range", row->name, q->arg);
     if (row->limits && !limits_ok(s, q))
         broker_broken(s, "%s: a limit is 0 or beyond its maximum", row->name);

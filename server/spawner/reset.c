@@ -118,7 +118,7 @@ reset(struct spawner *s, struct slot *slot, const struct spawn_request *q, int *
 {
     uint32_t layer = 0;
     struct scratch_size needs;
-    int r = slot_check_idle(slot, e);
+    int r = slot_check_idle(slot, q->arg, e);
     if (r == 0 && slot->queues_fd < 0)
         r = prepare(s, slot, e);
     if (r == 0)

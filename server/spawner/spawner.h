@@ -312,8 +312,9 @@ void netns_give(struct spawner *s, struct slot *slot);
 
 // tier_process.c
 
-// FAILED_PRECONDITION: its guest has ended, or (JOBS_RUN, -EBUSY) a process of a job is there.
-int slot_check_idle(const struct slot *slot, struct err *e);
+// FAILED_PRECONDITION: its guest has ended, or (JOBS_RUN, -EBUSY) a process of a job is there. stays: the number of a job that may
+// have one thread; or 0.
+int slot_check_idle(const struct slot *slot, uint32_t stays, struct err *e);
 
 // death.c
 

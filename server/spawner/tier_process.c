@@ -148,10 +148,22 @@ process_figures(struct slot *slot, int fds[SPAWN_FDS_MAX], unsigned *n, uint32_t
     return 0;
 }
 
-// True if a process is in the cgroup of a job, or if a cgroup cannot be read.
+// Of the process that stays: it has not become more than it was.
 static bool
-has_jobs(int cgroup_fd)
+has_one_thread(int cgroup_fd)
 {
+    char text[64];
+    const long n = io_read_at(cgroup_fd, "cgroup.threads", text, sizeof text);
+    return n > 0 && strchr(text, '\n') == text + n - 1;
+}
+
+// True if a process is in the cgroup of a job, or if a cgroup cannot be read. `stays`: see slot_check_idle().
+static bool
+has_jobs(int cgroup_fd, uint32_t stays)
+{
+    char but[sizeof "job-" + 10] = "";
+    if (stays != 0)
+        (void)snprintf(but, sizeof but, "job-%u", stays);
     int fd = openat(cgroup_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     bool any = d == NULL;
@@ -162,7 +174,8 @@ has_jobs(int cgroup_fd)
             continue;
         int auto_close job = openat(dirfd(d), it->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         int populated = job < 0 ? -errno : cgroup_event(job, "populated");
-        any = populated != 0 && populated != -ENOENT && populated != -ENODEV;
+        any = populated != 0 && populated != -ENOENT && populated != -ENODEV &&
+              !(strcmp(it->d_name, but) == 0 && has_one_thread(job));
     }
     if (d != NULL)
         (void)closedir(d);
@@ -189,11 +202,11 @@ find_source(const struct spawner *s, const struct spawn_request *q, struct err *
 }
 
 int
-slot_check_idle(const struct slot *slot, struct err *e)
+slot_check_idle(const struct slot *slot, uint32_t stays, struct err *e)
 {
     if (slot->pid_fd < 0)
         return err_set(e, ERR_FAILED_PRECONDITION, "its guest has ended");
-    if (has_jobs(slot->cgroup.fd)) {
+    if (has_jobs(slot->cgroup.fd, stays)) {
         (void)err_set(e, ERR_FAILED_PRECONDITION, "a job still runs");
         err_detail(e, "JOBS_RUN", slot->name, "wait for its jobs to end, or stop them");
         return -EBUSY;
@@ -217,17 +230,18 @@ process_swap(struct spawner *s, struct slot *slot, const struct spawn_request *q
              int *disk_fd, struct scratch_size *needs, struct err *e)
 {
     *disk_fd = -1;
-    int r = slot_check_idle(slot, e);
+    const bool resets = q->op == SPAWN_RESET;
+    int r = slot_check_idle(slot, resets ? q->arg : 0, e);
     if (r == 0)
         r = begin_layers(slot, e);
     if (r < 0)
         return r;
     struct tree_swap swap = {.kind = q->op == SPAWN_SEAL      ? TREE_SEAL
                                      : q->op == SPAWN_RESTORE ? TREE_RESTORE
-                                     : q->op == SPAWN_RESET   ? TREE_FRESH
+                                     : resets                 ? TREE_FRESH
                                                               : TREE_INHERIT,
                              .of = place_of(slot),
-                             .layer = q->arg,
+                             .layer = resets ? 0 : q->arg,
                              .root = slot->root,
                              .uid = slot->uid,
                              .userns_fd = userns_of(s, slot),

@@ -42,28 +42,48 @@ def batch(address, argv, n, *options):
         raise SystemExit(f"batch {options}: {r.returncode}")
 
 
+def rows_of(address, argv, jobs):
+    """What runs them, and how many of them."""
+    def of(n, *options, words=argv):
+        return lambda: batch(address, words, n, *options), n
+    bwrap = ["/usr/bin/bwrap", *BWRAP[1:]]
+    rows = {
+        "plain exec": (lambda: spawn_all(argv, jobs), jobs),
+        "bubblewrap": (lambda: spawn_all(bwrap + argv, jobs), jobs),
+        "batch, reset: files": of(jobs, "--reset", "files"),
+        "batch, reset: files, network: off": of(jobs, "--reset", "files", "--network", "off"),
+        "batch, reset: sandbox": of(jobs // 2),
+        "batch, reset: sandbox, network: off": of(jobs // 2, "--network", "off"),
+    }
+    if argv is SNIPPET:
+        named = ["python3", *argv[1:]]
+        rows["batch, reset: files, warm"] = of(jobs * 4, "--reset", "files", "--warm", "python", words=named)
+        rows["batch, reset: files, network: off, warm"] = of(jobs * 4, "--reset", "files", "--network", "off", "--warm", "python", words=named)
+    return rows
+
+
+def processor_s():
+    """Of all processes of the host that are not idle ones: what a row took, if nothing else runs."""
+    with open("/proc/stat", encoding="ascii") as f:
+        words = [int(word) for word in f.readline().split()[1:9]]
+    return (sum(words) - words[3] - words[4]) / os.sysconf("SC_CLK_TCK")
+
+
 def main():
     address, n, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    bwrap = ["/usr/bin/bwrap", *BWRAP[1:]]
     for name, argv, jobs in (("true", TRUE, n), ("touch /tmp/a", WRITES, n), ("python3 -c", SNIPPET, max(n // 8, 20))):
-        rows = {
-            "plain exec": lambda a=argv, k=jobs: spawn_all(a, k),
-            "bubblewrap": lambda a=argv, k=jobs: spawn_all(bwrap + a, k),
-            "batch, reset: files": lambda a=argv, k=jobs: batch(address, a, k, "--reset", "files"),
-            "batch, reset: files, network: off": lambda a=argv, k=jobs: batch(address, a, k, "--reset", "files", "--network", "off"),
-            "batch, reset: sandbox": lambda a=argv, k=jobs // 2: batch(address, a, k),
-            "batch, reset: sandbox, network: off": lambda a=argv, k=jobs // 2: batch(address, a, k, "--network", "off"),
-        }
-        took = {row: [] for row in rows}
+        rows = rows_of(address, argv, jobs)
+        took, used = {row: [] for row in rows}, {row: [] for row in rows}
         for _ in range(rounds):
-            for row, run in rows.items():
-                begun = time.monotonic()
+            for row, (run, of) in rows.items():
+                begun, before = time.monotonic(), processor_s()
                 run()
-                took[row].append((time.monotonic() - begun) / (jobs // 2 if "sandbox" in row else jobs) * 1e6)
+                took[row].append((time.monotonic() - begun) / of * 1e6)
+                used[row].append((processor_s() - before) / of * 1e6)
         for row, each in took.items():
             each.sort()
             print(json.dumps({"bench": f"jobs per second, {name}, {AT_ONCE} at a time", "row": row, "n": jobs, "p50_us": each[len(each) // 2],
-                              "p99_us": each[-1], "per_second": round(1e6 / each[len(each) // 2])}), flush=True)
+                              "p99_us": each[-1], "per_second": round(1e6 / each[len(each) // 2]), "processor_us": round(min(used[row]))}), flush=True)
 
 
 if __name__ == "__main__":

@@ -78,6 +78,11 @@ export interface BatchOptions {
    * files and memory of that job, which is faster and needs the network "none" or "off". Default: "sandbox".
    */
   reset?: "sandbox" | "files";
+  /**
+   * With `reset: "files"`: jobs whose arguments are `python3`, `-c` and code are forked from an interpreter that runs
+   * already. Default: each starts its own.
+   */
+  warm?: "python";
   /** Jobs that run at the same time. Default: two for each CPU of the broker's host. */
   parallel?: number;
   /** Jobs that the broker may have ahead of this program. Default: 256. */
@@ -100,6 +105,7 @@ const OPTIONS = {
   timeout: true,
   network: true,
   reset: true,
+  warm: true,
   parallel: true,
   window: true,
   deadline: true,
@@ -231,6 +237,7 @@ export class Batch implements AsyncIterableIterator<BatchResult, undefined> {
           ...limitsOf(options),
           ...networkOf(options.network),
           reset: resetOf(options.reset),
+          warm: options.warm ?? "",
           parallel: options.parallel ?? 0,
           volumes: mountsOf(options.volumes),
           window: options.window ?? 0,

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Grades 2,000 snippets of a model in one batch, each in a fresh sandbox, and prints the rate.
+"""Grades 2,000 snippets of a model in one batch, and prints the rate.
 
-    python3 grade_batch.py [SNIPPETS]
+    python3 grade_batch.py [--fresh] [SNIPPETS]
 
 A snippet is the body of a function that a model wrote. Each task has tests: an argument on stdin,
 and the output that it should give. A snippet gets a point for each test that it passes, so one that
 is right but for a special case gets partial credit. The tests of a snippet run in one sandbox,
-because they have one author; two snippets never meet. A snippet that never ends, or takes too much
-memory, is named as such and gets the points of the tests before it.
+because they have one author. Nothing is left there of the snippet before it, and python is forked
+from an interpreter that runs already; with --fresh each snippet has a sandbox and a python of its
+own. A snippet that never ends, or takes too much memory, is named as such and gets the points of
+the tests before it.
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ def jobs(snippets: int) -> Iterator[BatchJob]:
         task = TASKS[number % len(TASKS)]
         body = task.answers[number // len(TASKS) % len(task.answers)]
         yield BatchJob(
-            ("python3", "-I", "-S", "-c", HARNESS),
+            ("python3", "-c", HARNESS),
             key=task.name,
             stdin=json.dumps({"body": body, "given": [given for given, _ in task.tests]}),
         )
@@ -112,11 +114,20 @@ def credit(done: BatchResult) -> tuple[float, str]:
 
 def main() -> int:
     """Grade them all, and print points by task, ends, and the rate."""
-    snippets = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    fresh = sys.argv[1:2] == ["--fresh"]
+    numbers = sys.argv[2:] if fresh else sys.argv[1:]
+    snippets = int(numbers[0]) if numbers else 2000
     points: collections.Counter[str] = collections.Counter()
     ends: collections.Counter[str] = collections.Counter()
     begin = time.monotonic()
-    results = batch(jobs(snippets), limits=LIMITS, timeout=60, network="off")
+    results = batch(
+        jobs(snippets),
+        limits=LIMITS,
+        timeout=60,
+        network="off",
+        reset="sandbox" if fresh else "files",
+        warm=None if fresh else "python",
+    )
     for done in results:
         share, end = credit(done)
         points[done.key] += round(share * 100)

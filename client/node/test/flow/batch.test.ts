@@ -19,6 +19,11 @@ test("a job that cannot be is refused with its name", { skip }, async () => {
   await assert.rejects(all([[]]), errors.InvalidArgumentError);
   await assert.rejects(all([{ args: ["true"], what: 1 } as never]), /what/);
   assert.throws(() => batch(1 as never), errors.InvalidArgumentError);
+  await assert.rejects(async () => {
+    for await (const done of batch([["true"]], { client, warm: "python" })) {
+      assert.fail(`job ${done.number} ran`);
+    }
+  }, /BATCH_RESET_FILES/);
 });
 
 // ---- what works
@@ -38,6 +43,13 @@ test("each job has one result with its output", { skip }, async () => {
     assert.equal(result.exitCode, number % 2);
   }
   assert.deepEqual(numbers.sort((a, b) => a - b), jobs.map((_, i) => i));
+});
+
+test("snippets are forked from a warm interpreter", { skip }, async () => {
+  const jobs = Array.from({ length: 4 }, (_, i) => ["python3", "-c", `print(${i})`]);
+  for await (const { number, result } of batch(jobs, { client, reset: "files", warm: "python", network: "off" })) {
+    assert.equal(result.stdout, `${number}\n`);
+  }
 });
 
 test("a deadline ends all of them, and what was not accepted is an error", { skip }, async () => {

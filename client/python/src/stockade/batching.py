@@ -52,6 +52,7 @@ def batch(
     timeout: Optional[Seconds] = None,
     network: Union[Network, str, None] = None,
     reset: str = "sandbox",
+    warm: Optional[str] = None,
     parallel: int = 0,
     window: int = 0,
     deadline: Optional[Seconds] = None,
@@ -70,6 +71,8 @@ def batch(
     ``reset``     what a job finds of the one before it: ``"sandbox"``, a fresh one, or ``"files"``,
                   the same one without the processes, files and memory of that job, which is faster
                   and needs the network ``"none"`` or ``"off"``
+    ``warm``      with ``reset="files"``: ``"python"`` forks jobs whose arguments are ``python3``,
+                  ``-c`` and code from an interpreter that runs already; None: each starts its own
     ``parallel``  jobs that run at the same time; 0: two for each CPU of the broker's host
     ``window``    jobs that the broker may have ahead of this program; 0: 256
     ``deadline``  time for all of them: jobs that have not ended by then are cancelled, and after
@@ -91,6 +94,7 @@ def batch(
         timeout=timeout,
         network=network,
         reset=reset,
+        warm=warm,
         parallel=parallel,
         window=window,
         deadline=deadline,

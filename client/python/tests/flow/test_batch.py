@@ -30,6 +30,8 @@ def test_a_wrong_job_is_refused_with_its_name(client: Client) -> None:
         list(batch(["true"], client=client))
     with pytest.raises(ValueError, match="args"):
         list(batch([()], client=client))
+    with pytest.raises(stockade.InvalidArgument, match="warm"):
+        list(batch([("true",)], warm="python", client=client))
     with pytest.raises(ValueError, match="stdin"):
         list(batch([BatchJob(("cat",), stdin=b"x" * (1 << 20) + b"x")], client=client))
 
@@ -57,6 +59,9 @@ def test_each_job_has_one_result_with_its_output(client: Client) -> None:
         assert (done.result.outcome, done.result.exit_code) == (Outcome.EXITED, i % 2)
         assert done.result.process_id
     assert list(batch([], client=client)) == []
+    snippets = [("python3", "-c", f"print({i})") for i in range(4)]
+    warm = batch(snippets, reset="files", warm="python", network="off", client=client)
+    assert {d.number: d.result.stdout for d in warm} == {i: f"{i}\n" for i in range(4)}
 
 
 def test_a_timeout_is_of_each_job_and_a_deadline_of_all(client: Client) -> None:
