@@ -9,8 +9,9 @@
 // per-CPU map takes a system call.
 //
 // The first event of its kind needs no budget: the first refusal of each destination, the first exec of each unknown
-// program (map "firsts"), the first connection to each allowed destination, and the first of each dangerous system
-// call of a job (in its account). So a flood of harmless or repeated events cannot hide a new one.
+// program (map "firsts"), the first connection to each allowed destination, the first of each dangerous system
+// call of a job (in its account), and the first connection that a mark is about (net.h). So a flood of harmless or
+// repeated events cannot hide a new one.
 #pragma once
 
 #include "sandbox.h"
@@ -35,7 +36,11 @@ enum event_class {
     CLASS_PROFILE = 8,
     CLASS_EXIT = 9, // separate from PROCESS: a fork costs a job less than an exec
     CLASS_NEW = 10, // alerts: exec of a program that is not in the profile
-    EVENT_CLASSES = 11,
+    // alerts: connections and system calls that a rule of the host asks for. Apart from NETWORK, DENIAL and SYSCALL: whatever
+    // else a job does uses up none of their budgets, and they use up none of the others'
+    CLASS_RULED_NETWORK = 11,
+    CLASS_RULED_CALL = 12,
+    EVENT_CLASSES = 13,
 };
 
 enum event_kind {
@@ -203,7 +208,8 @@ __noinline int emit_allowed(__u32 slot, __u32 generation, __u32 class)
 static __always_inline bool emit_is_alert(__u32 class)
 {
     return class == CLASS_DENIAL || class == CLASS_ALARM || class == CLASS_SYSCALL ||
-           class == CLASS_PROFILE || class == CLASS_NEW;
+           class == CLASS_PROFILE || class == CLASS_NEW || class == CLASS_RULED_NETWORK ||
+           class == CLASS_RULED_CALL;
 }
 
 // 1 if the sandbox has not reported this event recently; marks it as reported.

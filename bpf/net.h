@@ -43,6 +43,9 @@ enum {
     NET_NAMED = 262144,        // prefixes of rules that name special addresses, of all sandboxes
     NET_NAMED_PORTS = 16,
     NET_BITS_SET = 32, // bits of net_rule_key before the address
+    NET_MARKS = 64,    // destinations that detection rules of the host ask for: a bit each
+    NET_MARK_RANGES = 8,
+    NET_MARK_ENTRIES = 512, // prefixes: twice as many as are in use, for a change
 };
 
 #define NET_FLOW_V6_PREFIX                                                                         \
@@ -102,6 +105,32 @@ struct net_named_ports {
     __u32 bits;
     __u32 n;
     struct net_ports ports[NET_NAMED_PORTS];
+};
+
+// Map "marks", LPM_TRIE: the destinations that detection rules of the host ask for, for all sandboxes. Written by the
+// broker, also while programs run. prefixlen is that of the v4-mapped address; an IPv6 prefix that contains
+// ::ffff:0:0/96 is about IPv4, too. Only the longest match decides, so an entry holds the ranges of all prefixes that
+// contain it. Each connect or sendmsg that leaves the sandbox, allowed or refused, adds one to the counter of each
+// mark that is about it (net_counters.marked), and its event has the marks' bits, and a class of its own. So the loss
+// of such an event is a difference between the counter and the events.
+struct net_mark_key {
+    __u32 prefixlen;
+    __u8 address[16];
+};
+
+enum net_mark_of { NET_MARK_CONNECT = 1, NET_MARK_DENIED = 2 }; // bits: events
+
+struct net_mark_range {
+    __u16 first, last; // ports
+    __u8 protocol;     // IPPROTO_TCP, IPPROTO_UDP; 0: both
+    __u8 of;           // enum net_mark_of
+    __u8 any;          // 1: of every address, so also of names, which have none
+    __u8 mark;         // below NET_MARKS
+};
+
+struct net_mark {
+    __u32 n;
+    struct net_mark_range range[NET_MARK_RANGES];
 };
 
 // Map "names", HASH: addresses that the relay assigned. Written by the relay. n 0: every port.
@@ -200,6 +229,7 @@ struct net_counters {
     __u64 udp_sent, udp_received;
     __u32 connections; // TCP connections that the relay's listener accepted
     __u32 resets;      // RST packets of them, in either direction
+    __u64 marked[NET_MARKS];
 };
 
 // Body of EVENT_DENIED, EVENT_CONNECT and EVENT_LISTEN (emit.h).
@@ -216,6 +246,7 @@ struct net_event {
     __u8 zero;
     __u32 rule;  // the rule that allowed it; ~0: none
     __u32 index; // of a synthetic name + 1; 0: none
+    __u64 marks; // bits: those that are about it
 };
 
 enum net_hook {

@@ -40,6 +40,13 @@ struct {
 } net_counters SEC(".maps");
 
 struct {
+    __uint(type, BPF_MAP_TYPE_LPM_TRIE);
+    __uint(max_entries, NET_MARK_ENTRIES);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, struct net_mark_key);
+    __type(value, struct net_mark);
+} marks SEC(".maps");
+struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, NET_OWN);
     __type(key, __u8[16]);
@@ -244,6 +251,44 @@ __noinline int policy_verdict(const struct bpf_sandbox *box, const struct target
     return NET_NO_RULE;
 }
 
+static __always_inline bool mark_is_about(const struct net_mark_range *r, const struct target *t,
+                                          __u32 of, bool name)
+{
+    return t->port >= r->first && t->port <= r->last &&
+           (r->protocol == 0 || r->protocol == t->protocol) && r->of & of && (!name || r->any);
+}
+
+// The marks that are about a destination, each of which is counted. of: enum net_mark_of. *first: one counts its first
+// one in this sandbox. Global like special_bits().
+__noinline __u64 marks_of(const struct bpf_sandbox *box, const struct target *t, __u32 of,
+                          __u32 *first)
+{
+    struct net_mark_key key = {.prefixlen = 128};
+    __u32 number;
+    __u64 found = 0;
+    if (!box || !t || !first)
+        return 0;
+    const bool name = synthetic(t, &number);
+    if (!name) // otherwise ::, where the ranges of every address are
+        __builtin_memcpy(key.address, t->ip, sizeof key.address);
+    const struct net_mark *m = bpf_map_lookup_elem(&marks, &key);
+    struct net_counters *n = m ? counters_of(box) : 0;
+    if (!n)
+        return 0;
+    for (__u32 i = 0; i < NET_MARK_RANGES; i++) {
+        if (i >= m->n)
+            break;
+        __u32 mark = m->range[i].mark & (NET_MARKS - 1);
+        __u64 bit = 1ULL << mark;
+        if (found & bit || !mark_is_about(&m->range[i], t, of, name))
+            continue;
+        found |= bit;
+        if (__sync_fetch_and_add(&n->marked[mark], 1) == 0)
+            *first = 1;
+    }
+    return found;
+}
+
 static __always_inline void fill(struct event *e, const struct target *t, __u32 type, __u32 hook,
                                  __u32 reason, __u32 rule, __u32 index)
 {
@@ -258,6 +303,7 @@ static __always_inline void fill(struct event *e, const struct target *t, __u32 
     body->zero = 0;
     body->rule = rule;
     body->index = index;
+    body->marks = 0;
 }
 
 static __always_inline void count_denied(const struct bpf_sandbox *box, __u32 reason)
@@ -289,13 +335,19 @@ static __noinline void report_denied(const struct bpf_sandbox *box, const struct
                                      __u32 type, __u32 hook, __u32 reason)
 {
     __u64 cgroup = bpf_get_current_ancestor_cgroup_id((int)sandbox_level + 1);
+    __u32 ruled = 0;
     count_denied(box, reason);
     bool first = is_first_refusal(box, t, type, hook, reason);
+    __u64 found = hook == NET_HOOK_CONNECT || hook == NET_HOOK_SENDMSG
+                      ? marks_of(box, t, NET_MARK_DENIED, &ruled)
+                      : 0;
     struct event *e =
-        emit_begin(box, cgroup, EVENT_DENIED, CLASS_DENIAL, sizeof(struct net_event), first);
+        emit_begin(box, cgroup, EVENT_DENIED, found ? CLASS_RULED_NETWORK : CLASS_DENIAL,
+                   sizeof(struct net_event), first || ruled);
     if (!e)
         return;
     fill(e, t, type, hook, reason, NO_RULE, 0);
+    ((struct net_event *)(e + 1))->marks = found;
     bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 }
 
@@ -305,12 +357,16 @@ static __always_inline void report_connect(const struct bpf_sandbox *box, const 
     if (!(box->watch & WATCH_EVENTS))
         return;
     __u64 cgroup = bpf_get_current_ancestor_cgroup_id((int)sandbox_level + 1);
+    __u32 ruled = 0;
     bool first =
         emit_is_first_of(box->slot, box->generation, hash_of(t, type, hook, 0), FIRSTS_CONNECTIONS);
+    __u64 found = marks_of(box, t, NET_MARK_CONNECT, &ruled);
     struct event *e =
-        emit_begin(box, cgroup, EVENT_CONNECT, CLASS_NETWORK, sizeof(struct net_event), first);
+        emit_begin(box, cgroup, EVENT_CONNECT, found ? CLASS_RULED_NETWORK : CLASS_NETWORK,
+                   sizeof(struct net_event), first || ruled);
     if (!e)
         return;
     fill(e, t, type, hook, NET_REASON_NONE, rule, index);
+    ((struct net_event *)(e + 1))->marks = found;
     bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 }

@@ -40,14 +40,14 @@ static __always_inline __u64 *reported_word(struct watch_account *account, __u32
     return &account->reported_calls[bounded(call >> 6, WATCH_SYSCALLS / 64 - 1)];
 }
 
-// The body of an event of CLASS_SYSCALL; the caller fills it and submits it. NULL: the event is lost.
+// The body of an event about a call; the caller fills it and submits it. NULL: the event is lost.
 static __always_inline struct watch_syscall *begin_syscall(const struct location *p, __u16 kind,
-                                                           __u32 call)
+                                                           __u32 class, __u32 call)
 {
     __u64 bit = 0;
     __u64 *word = reported_word(p->account, call, &bit);
-    struct event *e = emit_begin(p->box, p->cgroup, kind, CLASS_SYSCALL,
-                                 sizeof(struct watch_syscall), word && !(*word & bit));
+    struct event *e = emit_begin(p->box, p->cgroup, kind, class, sizeof(struct watch_syscall),
+                                 word && !(*word & bit));
     if (!e)
         return 0;
     if (word)
@@ -151,7 +151,7 @@ static __always_inline void report_syscall(__u16 kind, struct pt_regs *regs, lon
         return;
     if (kind == EVENT_DANGEROUS)
         COUNT(p.account, dangerous);
-    struct watch_syscall *body = begin_syscall(&p, kind, call);
+    struct watch_syscall *body = begin_syscall(&p, kind, CLASS_SYSCALL, call);
     if (!body)
         return;
     body->number = call;
@@ -161,6 +161,21 @@ static __always_inline void report_syscall(__u16 kind, struct pt_regs *regs, lon
     body->arch = 0;
     body->own = kind == EVENT_DANGEROUS && result == -EPERM && is_excused(regs, call);
     submit_syscall(body);
+}
+
+// A call that a rule of the host names. Global, so the verifier checks it once.
+__noinline int report_ruled(__u32 call, __s32 result, __u64 first, __u64 second)
+{
+    struct location p;
+    if (!find(bpf_get_current_task_btf(), &p))
+        return 0;
+    struct watch_syscall *body = begin_syscall(&p, EVENT_DANGEROUS, CLASS_RULED_CALL, call);
+    if (!body)
+        return 0;
+    *body = (struct watch_syscall){
+        .number = call, .result = result, .args = {first, second}, .own = WATCH_OWN_RULED};
+    submit_syscall(body);
+    return 1;
 }
 
 // Families and types that programs of a job do not need. The table of sockets in net.bpf.c has the permitted ones.
@@ -185,7 +200,7 @@ static __always_inline bool is_harmless(struct pt_regs *regs, __u32 call)
 static __noinline int special_call(struct pt_regs *regs, long result, __u32 call,
                                    struct watch_account *account)
 {
-    __u32 what = special_calls[bounded(call, WATCH_SYSCALLS - 1)];
+    __u32 what = special_of(bounded(call, WATCH_SYSCALLS - 1));
     if (!account)
         return 0;
     if (what >= OPEN && what <= CREAT) {
@@ -264,7 +279,9 @@ static __noinline int count_call(struct pt_regs *regs, long result, struct watch
         if (name)
             look_at_datagram(name, account->slot, account->generation);
     }
-    __u32 what = special_calls[bounded(call, WATCH_SYSCALLS - 1)];
+    __u32 what = special_of(bounded(call, WATCH_SYSCALLS - 1));
+    if (special_calls[bounded(call, WATCH_SYSCALLS - 1)] & WATCH_CALL_RULED)
+        report_ruled(call, (__s32)result, argument(regs, 0), argument(regs, 1));
     // Called here, because the stacks of all nested functions together have at most 512 bytes.
     if (what == MAP)
         mapped(regs, result);
@@ -319,7 +336,7 @@ int BPF_PROG(watch_uring, int fd)
     if (!find(bpf_get_current_task_btf(), &p))
         return 0;
     COUNT(p.account, io_urings);
-    struct watch_syscall *body = begin_syscall(&p, EVENT_URING, __NR_io_uring_setup);
+    struct watch_syscall *body = begin_syscall(&p, EVENT_URING, CLASS_SYSCALL, __NR_io_uring_setup);
     if (!body)
         return 0;
     *body = (struct watch_syscall){.number = __NR_io_uring_setup, .result = fd};
@@ -506,7 +523,8 @@ static __noinline int report_killed(struct kernel_siginfo *info)
         return 0;
     COUNT(p.account, dangerous);
     __u32 call = (__u32)BPF_CORE_READ(info, _sifields._sigsys._syscall);
-    struct watch_syscall *body = begin_syscall(&p, EVENT_DANGEROUS, call & (WATCH_SYSCALLS - 1));
+    struct watch_syscall *body =
+        begin_syscall(&p, EVENT_DANGEROUS, CLASS_SYSCALL, call & (WATCH_SYSCALLS - 1));
     if (!body)
         return 0;
     *body = (struct watch_syscall){.number = call,

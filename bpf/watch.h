@@ -68,6 +68,11 @@ enum watch_error {
     WATCH_ERRORS,
 };
 
+// Map ".data.calls", one entry of WATCH_SYSCALLS bytes: what the programs do about each call (watch_calls.h). The broker
+// adds this bit to calls that a detection rule of the host names and that are not dangerous. Each of them is an
+// EVENT_DANGEROUS of its own class, and counted only in `syscalls`; if `own` is WATCH_OWN_RULED, it is no dangerous call.
+enum { WATCH_CALL_RULED = 128 };
+
 struct watch_cell {
     __u32 account;
     __u32 slot;
@@ -302,6 +307,7 @@ struct watch_open {
     char resolved[WATCH_PATH];
 };
 
+enum { WATCH_OWN_RULED = 2 };
 struct
     watch_syscall { // EVENT_DANGEROUS, EVENT_URING; the first of each number in a job needs no budget
     __u32 number;
@@ -310,7 +316,7 @@ struct
     __u32 arch; // AUDIT_ARCH_* if the filter killed the process for it: int 0x80, x32; otherwise 0
     // 1: of a program of the host that was built for the architecture, as the loaders that ldd asks; or, refused: ptrace by a debugger of
     // the host, or by a process that attaches to its parent, whose memory it shares, as LeakSanitizer does; perf_event_open by perf of the
-    // host; and reading the kernel's log
+    // host; and reading the kernel's log. WATCH_OWN_RULED: only a rule asks for it
     __u32 own;
 };
 

@@ -68,7 +68,12 @@ enum special {
     URING,
 };
 
+// The table also has the bits WATCH_CALL_RULED (watch.h), which the broker writes while the program runs.
+#ifdef __bpf__
+__u8 special_calls[WATCH_SYSCALLS] SEC(".data.calls") = {
+#else
 static const __u8 special_calls[WATCH_SYSCALLS] = {
+#endif
 #ifdef __NR_open
     [__NR_open] = OPEN,
     [__NR_creat] = CREAT,
@@ -166,3 +171,8 @@ static const __u8 special_calls[WATCH_SYSCALLS] = {
     [__NR_kexec_file_load] = DANGEROUS,
 #endif
 };
+
+static inline __u32 special_of(__u32 call)
+{
+    return special_calls[call & (WATCH_SYSCALLS - 1)] & ~(__u32)WATCH_CALL_RULED;
+}

@@ -99,7 +99,7 @@ compare_found(void *cookie, const struct detect_pointer *found, uint32_t n)
         if (!r->enabled || r->event == event)
             continue;
         r->event = event;
-        if (!found[i].only || timed) {
+        if (!found[i].only || timed || c->ev->ruled) {
             detect_compare(d, r, c->ev, found[i].whole ? r->key : NULL, c->found, c->cookie);
             continue;
         }

@@ -27,6 +27,11 @@ enum {
     DETECT_WAYS = 8,     // counts of one place in a table
     DETECT_WAYS_BY = 32, // the same, of a rule with `by`
     DETECT_ONCE = 8,     // findings of a count that are known, with `once_for`
+    // What rules of the host may ask of the kernel together (bpf/net.h, bpf/watch.h).
+    DETECT_MARKS = 64,          // matches about destinations
+    DETECT_MARK_PREFIXES = 256, // of them all
+    DETECT_MARK_RANGES = 8,     // of ports, that one address may have
+    DETECT_CALLS = 32,
 };
 
 // The fields of an event: texts, then numbers. The address and the port come from the destination.
@@ -75,6 +80,8 @@ struct detect_event {
     uint32_t kind; // Stockade__V1__EventKind
     uint64_t has;  // bits by field
     uint64_t now_ns;
+    uint64_t times;            // events that it stands for. 0: itself
+    bool ruled;                // a call that only a rule asks for: other rules do not see it
     const char *job, *sandbox; // ids; job "": none
     const char *text[DETECT_TEXTS];
     uint64_t number[DETECT_FIELDS - DETECT_TEXTS];
@@ -149,15 +156,16 @@ struct detect_view {
     bool builtin;  // the broker's own code decides
     Stockade__V1__DetectionFunction function;
     int of;             // enum detect_field; -1: none
-    bool in_kernel;     // the kernel reports only events that match
+    bool in_kernel;     // the kernel reports only events that match, or finds and counts them
     bool never;         // it needs events that nothing reports
     bool needs_calls;   // it needs events that are reported only while system calls are watched
     const char *why;    // who decides does so: static
     uint32_t steps;     // comparisons for one event in the worst case
     size_t table_bytes; // of its counts
     uint64_t window_ms, threshold;
-    uint32_t kernel_paths; // detect_paths() has them
-    uint64_t measured_ns;  // to compare and count an event, the mean of one in 256; 0: not measured
+    uint32_t kernel_paths;                      // detect_paths() has them
+    uint32_t kernel_destinations, kernel_calls; // detect_kernel() has them
+    uint64_t measured_ns; // to compare and count an event, the mean of one in 256; 0: not measured
     uint64_t looked_at, matched, excepted, findings, displaced;
 };
 
@@ -206,6 +214,41 @@ void detect_set_number(struct detect_event *ev, enum detect_field field, uint64_
 // below it. Only enabled rules that are no tripwires. NULL d: none.
 typedef void detect_path_fn(void *cookie, const char *path, bool below);
 void detect_paths(const struct detect *d, detect_path_fn *each, void *cookie);
+
+// What enabled rules of the host, that are no tripwires, ask of the kernel. Prefixes are those of IPv6, with IPv4 as ::ffff:0:0/96; each
+// has the ranges of all prefixes that contain it.
+struct detect_mark_range {
+    uint16_t first, last; // ports
+    uint8_t protocol;     // IPPROTO_TCP, IPPROTO_UDP; 0: both
+    bool connect, denied; // events
+    bool any;             // of every address: also of names
+    uint8_t mark;
+};
+struct detect_mark_prefix {
+    uint8_t address[16];
+    uint32_t bits, n;
+    struct detect_mark_range range[DETECT_MARK_RANGES];
+};
+struct detect_kernel {
+    uint32_t marks_n, prefixes_n, calls_n;
+    uint32_t mark_rule[DETECT_MARKS];
+    struct detect_mark_prefix prefix[DETECT_MARK_PREFIXES];
+    const char *call[DETECT_CALLS]; // names
+};
+// NULL: rules of a tenant, or none.
+const struct detect_kernel *detect_kernel(const struct detect *d);
+
+// Calls `each` for the system calls that this rule names, if the kernel reports some of them because of that. Returns the number of these.
+typedef void detect_call_fn(void *cookie, const char *name);
+uint32_t detect_rule_calls(const struct detect *d, uint32_t i, detect_call_fn *each, void *cookie);
+
+// Events that the kernel has counted for a rule, and whose events were lost: ev->times of them. Compares with rule `rule`, -1: with all,
+// if the kernel's counter can stand for its events.
+void detect_counted(struct detect *d, int rule, const struct detect_event *ev,
+                    detect_found_fn *found, void *cookie);
+// Fills the kind, the destination (out: its text, 80 bytes) and the protocol of such an event. False: the counter of this mark cannot stand for events.
+bool detect_mark_destination(const struct detect *d, uint32_t mark, struct detect_event *ev,
+                             char *out, size_t n);
 
 // The rules in the order of the files. False: there is no such rule.
 bool detect_view(const struct detect *d, uint32_t i, struct detect_view *out);

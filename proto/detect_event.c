@@ -74,6 +74,21 @@ detect_read_address(const char *text, uint8_t out[16], bool *v4)
     return inet_pton(AF_INET, text, out + sizeof mapped) == 1;
 }
 
+void
+detect_write_network(const struct detect_network *network, const char *ports, char *out, size_t n)
+{
+    char address[INET6_ADDRSTRLEN] = "", bits[8] = "";
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    const bool v4 = network->bits >= 96 && memcmp(network->address, mapped, sizeof mapped) == 0 &&
+                    inet_ntop(AF_INET, network->address + 12, address, sizeof address) != NULL;
+    if (!v4)
+        (void)inet_ntop(AF_INET6, network->address, address, sizeof address);
+    if (network->bits < 128)
+        (void)snprintf(bits, sizeof bits, "/%u", network->bits - (v4 ? 96 : 0));
+    (void)snprintf(out, n, v4 || ports[0] == '\0' ? "%s%s%s%s" : "[%s%s]%s%s", address, bits,
+                   ports[0] != '\0' ? ":" : "", ports);
+}
+
 // "192.0.2.1:443", "[2001:db8::1]:53", "example.org:80", "example.org", or something else, such as a path.
 static void
 read_destination(struct detect_event *ev, const char *text)
@@ -216,6 +231,7 @@ fill_detail(const Stockade__V1__Event *m, struct detect_event *out)
         return;
     case STOCKADE__V1__EVENT__DETAIL_CALL:
         detect_set_text(out, DETECT_CALL, m->call->name);
+        out->ruled = m->call->ruled;
         detect_set_number(out, DETECT_ERROR, m->call->result < 0 ? (uint64_t)-m->call->result : 0);
         return;
     case STOCKADE__V1__EVENT__DETAIL_DENIAL:
@@ -262,6 +278,8 @@ detect_fill(const Stockade__V1__Event *m, uint64_t now_ns, struct detect_event *
 {
     out->kind = (uint32_t)m->kind;
     out->has = 0;
+    out->times = 0;
+    out->ruled = false;
     out->now_ns = now_ns;
     out->job = m->process_id;
     out->sandbox = m->sandbox_id;

@@ -116,6 +116,8 @@ detect_matches(const struct detect_match *m, const struct detect_event *ev,
     bool one = m->any_n == 0;
     if (ev->kind >= DETECT_KINDS || (m->kinds[ev->kind / 64] >> ev->kind % 64 & 1) == 0)
         return false;
+    if (ev->ruled && !m->calls)
+        return false;
     for (uint32_t i = 0; i < m->all_n; i++)
         if (!parts_match(&m->all[i], ev, known))
             return false;

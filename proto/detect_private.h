@@ -55,6 +55,7 @@ struct detect_match {
     uint64_t kinds[DETECT_KINDS / 64];
     uint32_t all_n, any_n, not_n, steps;
     struct detect_parts *all, *any, *not ;
+    bool calls; // it needs calls that are reported because it names them
 };
 
 // One count, in one cache line. The tenths of the window, the numbers of a distinct count, and the times of a sequence are elsewhere in
@@ -112,6 +113,9 @@ struct detect_rule {
     const Stockade__V1__DetectionRule *m;
     const char *file, *message;
     uint32_t line, index, steps;
+    // detect_compile(): networks and calls that the kernel reports for it. counted: its counter can stand for lost events.
+    uint32_t destinations, calls;
+    bool compiled, counted, no_room;
     int once[4]; // enum detect_field
 };
 
@@ -160,6 +164,7 @@ struct detect {
     struct detect_rule *rule;
     struct detect_kind *kind[DETECT_KINDS]; // NULL: no rules
     struct yaml *tree[DETECT_FILES_MAX + 1];
+    struct detect_kernel *kernel; // NULL: rules of a tenant
     uint64_t events;
     struct detect_totals totals;
     // Of the current event: hashes by DetectionScope, 0: not computed; and of fields that have a bit.
@@ -225,7 +230,14 @@ void detect_table_clear(struct detect_rule *r);
 void detect_table_count(struct detect *d, struct detect_rule *r, uint32_t step,
                         const struct detect_event *ev, detect_found_fn *found, void *cookie);
 
-// detect_decide.c: fills in_kernel, never, why and kernel_paths.
+// detect_kernel.c: finds out what the kernel can do for the rules of a host. Negative: out of memory.
+int detect_compile(struct detect *d);
+
+// detect_event.c: a network in words, with ports ("": none).
+void detect_write_network(const struct detect_network *network, const char *ports, char *out,
+                          size_t n);
+
+// detect_decide.c: fills in_kernel, never, why, and what the kernel does for it.
 void detect_decide(const struct detect_rule *r, struct detect_view *out);
 
 // detect_test.c: runs the tests of a rule, alone. *work: comparisons that are left for tests.

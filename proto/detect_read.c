@@ -208,6 +208,8 @@ detect_read(const struct detect_file *files, size_t n, const struct detect_bound
         rc = detect_index(r.d, e);
     if (rc == 0)
         rc = run_tests(&r);
+    if (rc == 0 && bounds == &detect_bounds_host && detect_compile(r.d) < 0)
+        rc = err_sys(e, ENOMEM, "read the rules");
     if (rc < 0) {
         detect_free(r.d);
         return rc;

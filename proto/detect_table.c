@@ -326,7 +326,7 @@ score_of(struct detect *d, struct detect_rule *r, uint32_t slot, uint32_t step,
     case STOCKADE__V1__DETECTION_FUNCTION__DETECTION_FUNCTION_SEQUENCE:
         return advance(r, slot, step, ev->now_ns) ? r->threshold : 0;
     default:
-        return count(r, s, ev->now_ns, 1);
+        return count(r, s, ev->now_ns, ev->times > 1 ? ev->times : 1);
     }
 }
 
@@ -389,11 +389,12 @@ reach(struct detect *d, struct detect_rule *r, uint32_t slot, uint64_t score,
 
 // Counts one if the key is that of the last event and nothing but numbers changes. False: nothing was done.
 static bool
-count_again(const struct detect_rule *r, const struct place *place, uint64_t now_ns)
+count_again(const struct detect_rule *r, const struct place *place, const struct detect_event *ev)
 {
     struct detect_slot *s = &r->table.slot[r->table.last];
-    if (!r->counts || !is_slot(s, place->scope, place->key) || now_ns >= s->end_ns ||
-        s->before + s->sum + 1 >= r->threshold)
+    const uint64_t now_ns = ev->now_ns;
+    if (!r->counts || ev->times > 1 || !is_slot(s, place->scope, place->key) ||
+        now_ns >= s->end_ns || s->before + s->sum + 1 >= r->threshold)
         return false;
     s->sum++;
     s->last_ns = now_ns;
@@ -406,7 +407,7 @@ detect_table_count(struct detect *d, struct detect_rule *r, uint32_t step,
 {
     bool displaced = false;
     const struct place place = place_of(d, r, ev);
-    if (count_again(r, &place, ev->now_ns))
+    if (count_again(r, &place, ev))
         return;
     if (r->of >= 0 && (ev->has >> r->of & 1) == 0)
         return;

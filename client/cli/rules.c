@@ -56,14 +56,16 @@ rules_json(const struct detect_view *v)
     json_t *tags = json_array();
     for (size_t i = 0; i < v->rule->n_tags; i++)
         (void)json_array_append_new(tags, json_string(v->rule->tags[i]));
-    return json_pack("{ss sb sb ss ss ss ss sI sI ss ss so ss si si sI}", "id", v->rule->id,
+    return json_pack("{ss sb sb ss ss ss ss sI sI ss ss so ss si si sI si si}", "id", v->rule->id,
                      "enabled", v->enabled, "snapshot_first", v->rule->snapshot_first != 0,
                      "severity", severity_of(v, severity, sizeof severity), "response",
                      response_of(v, response, sizeof response), "description", v->rule->description,
                      "message", v->rule->message, "threshold", (json_int_t)v->threshold,
                      "window_ms", (json_int_t)v->window_ms, "decided_by", decided_by(v),
                      "decided_why", v->why, "tags", tags, "file", v->file, "line", (int)v->line,
-                     "comparisons_max", (int)v->steps, "table_bytes", (json_int_t)v->table_bytes);
+                     "comparisons_max", (int)v->steps, "table_bytes", (json_int_t)v->table_bytes,
+                     "kernel_destinations", (int)v->kernel_destinations, "kernel_calls",
+                     (int)v->kernel_calls);
 }
 
 void
@@ -83,6 +85,12 @@ rules_print(const struct detect_view *v)
     for (size_t i = 0; i < v->rule->n_tags; i++)
         (void)printf("%s %s\n", i == 0 ? "tags        " : "            ", v->rule->tags[i]);
     (void)printf("decided by   %s: %s\n", decided_by(v), v->why);
+    if (v->kernel_destinations > 0)
+        (void)printf("networks     the kernel finds and counts %u for this rule\n",
+                     v->kernel_destinations);
+    if (v->kernel_calls > 0)
+        (void)printf("calls        the kernel reports and counts %u for this rule\n",
+                     v->kernel_calls);
     (void)printf("cost         up to %u comparisons for an event, %zu KiB of counts\n", v->steps,
                  v->table_bytes >> 10);
     for (size_t i = 0; i < v->rule->n_exceptions; i++)

@@ -117,6 +117,12 @@ print_rule(const Stockade__V1__RuleState *m)
     if (m->kernel_paths > 0)
         (void)printf("paths        the kernel reports %" PRIu32 " for this rule\n",
                      m->kernel_paths);
+    if (m->kernel_destinations > 0)
+        (void)printf("networks     the kernel finds and counts %" PRIu32 " for this rule\n",
+                     m->kernel_destinations);
+    if (m->kernel_calls > 0)
+        (void)printf("calls        the kernel reports and counts %" PRIu32 " for this rule\n",
+                     m->kernel_calls);
     (void)printf("compared     %" PRIu64 ", matched %" PRIu64 ", excepted %" PRIu64
                  ", findings %" PRIu64 "\n",
                  m->compared, m->matched, m->excepted, m->findings);

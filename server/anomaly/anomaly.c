@@ -49,21 +49,6 @@ make_set(struct anomaly *a, uint32_t i)
 }
 
 static void
-write_sensitive(const struct bpf *bpf, const struct anomaly_settings *settings)
-{
-    static struct sensitive_table table;
-    if (bpf == NULL || bpf->fd[BPF_FD_SENSITIVE] < 0 || bpf->fd[BPF_FD_SENSITIVE_HINTS] < 0)
-        return;
-    uint32_t lost = anomaly_sensitive_fill(&table, &settings->sensitive);
-    lost += anomaly_sensitive_rules(&table, settings->rules);
-    lost +=
-        anomaly_sensitive_write(&table, bpf->fd[BPF_FD_SENSITIVE], bpf->fd[BPF_FD_SENSITIVE_HINTS]);
-    metrics_add(METRIC_PATHS_UNWATCHED, lost);
-    if (lost > 0)
-        log_event(LOG_WARNING, "anomaly", "%u sensitive paths are not watched", lost);
-}
-
-static void
 save_changed(struct anomaly *a, uint32_t i)
 {
     struct err e;
@@ -82,7 +67,7 @@ anomaly_reloaded(struct anomaly *a)
         make_set(a, i);
     }
     a->profiles.sets_n = c->templates_n;
-    write_sensitive(a->srv->bpf, a->settings); // the rules may name other paths
+    anomaly_ruled_write(a);
     telemetry_want_for_detectors(a->srv->telemetry);
 }
 
@@ -351,6 +336,8 @@ on_event(void *cookie, struct sandbox *s, struct job *j, const struct event *eve
     if (b == NULL)
         return;
     b->ours = event->kind == EVENT_OPEN && j == NULL && agents_are_ours(s, event->cgroup);
+    anomaly_ruled_event(a, a->block[s->slot], j != NULL ? *job_notes(j, a->observer) : NULL, event,
+                        body);
     a->pid = event->pid;
     (void)record_text(event->comm, sizeof event->comm, a->comm, sizeof a->comm);
     enum box_exe exe = BOX_EXE_KNOWN;
@@ -385,8 +372,10 @@ on_activity(void *cookie, struct sandbox *s, const struct activity *sums, uint64
 {
     struct anomaly *a = cookie;
     struct box *b = enter(a, s, NULL, 0);
-    if (b != NULL)
-        box_tick(b, sums, now_ns);
+    if (b == NULL)
+        return;
+    box_tick(b, sums, now_ns);
+    anomaly_ruled_look(a, a->block[s->slot], s, false);
 }
 
 // The kernel and the relay counted the traffic of the job's sandbox.
@@ -413,6 +402,10 @@ on_job_settled(void *cookie, struct sandbox *s, struct job *j)
         box_settled(b, now, s->jobs_n <= 1);
     if (b != NULL)
         ask_witnesses(a, b, s, now);
+    if (b != NULL && b->job != NULL)
+        anomaly_ruled_end(a, s, j, *job_notes(j, a->observer));
+    if (b != NULL && s->jobs_n <= 1)
+        anomaly_ruled_look(a, a->block[s->slot], s, true);
     if (b != NULL && b->job != NULL)
         box_job_end(b->job);
     bool frozen = profiles_run(&a->profiles, n);
@@ -450,7 +443,7 @@ static void
 on_job_begun(void *cookie, struct job *j, const struct job_spec *spec)
 {
     const struct anomaly *a = cookie;
-    struct box_job *own = calloc(1, sizeof *own);
+    struct anomaly_job *own = calloc(1, sizeof *own);
     struct job_view v;
     (void)spec;
     job_view(j, &v);
@@ -459,8 +452,9 @@ on_job_begun(void *cookie, struct job *j, const struct job_spec *spec)
         telemetry_unwatched(v.id);
         return;
     }
-    list_init(&own->node);
-    own->number = v.number;
+    list_init(&own->box.node);
+    own->box.number = v.number;
+    own->calls_of = a->ruled.version;
 }
 
 static void
@@ -487,6 +481,7 @@ static const struct telemetry_detectors detectors = {
     .event = on_event,
     .report = on_report,
     .job_activity = on_job_activity,
+    .job_counters = anomaly_ruled_calls,
     .activity = on_activity,
     .job_settled = on_job_settled,
     .published = anomaly_written,
@@ -511,7 +506,7 @@ anomaly_new(struct server *srv, const struct anomaly_settings *settings, const c
     a->profiles.sets_n = sandboxes_settings(srv->sandboxes)->templates_n;
     for (uint32_t i = 0; i < a->profiles.sets_n; i++)
         make_set(a, i);
-    write_sensitive(srv->bpf, settings);
+    anomaly_ruled_write(a);
     const struct observer o = {
         .cookie = a,
         .live = on_live,

@@ -195,11 +195,12 @@ box_count(struct box *b, enum anomaly_rule rule, uint64_t now_ns, uint64_t subje
 
 // ---- events
 
-// What the counters of the kernel count, too.
-// Only a written rule asks for the path: the counters do not have it, and it is no tripwire's.
+// Only a written rule asks for the path, or the call: the counters of the tripwires do not have it, and it is no tripwire's.
 static bool
 is_written(const struct event *head, const void *body)
 {
+    if (head->kind == EVENT_DANGEROUS)
+        return ((const struct watch_syscall *)body)->own == WATCH_OWN_RULED;
     return head->kind == EVENT_OPEN &&
            ((const struct watch_open *)body)->rule >= WATCH_SENSITIVE_WRITTEN &&
            ((const struct watch_open *)body)->op != WATCH_FILE_PRELOAD;

@@ -7,19 +7,48 @@
 #include "findings.h"
 #include "profiles.h"
 #include "settings.h"
+#include "bpf/emit.h"
+#include "bpf/net.h"
+#include "bpf/watch.h"
+#include "proto/detect.h"
 #include "server/base/idtable.h"
 #include "server/base/list.h"
 
 struct Stockade__V1__Event;
 struct loop_timer;
 
-enum { WRITTEN_CLASSES = 9 }; // of events that rules are about
+enum { WRITTEN_CLASSES = 11 }; // of events that rules are about
 
 // Findings of rules that users have written, in this minute.
 struct written_burst {
     uint64_t minute;
     uint32_t n;
     uint64_t had[1024 / 64]; // bits: rules that had one
+};
+
+// Events that the kernel has counted, as of the last look, and that came (ruled.c).
+struct ruled_marks {
+    uint64_t due[DETECT_MARKS], got[DETECT_MARKS];
+};
+struct ruled_calls {
+    uint64_t due[DETECT_CALLS], got[DETECT_CALLS];
+};
+
+// What rules of the host have in the kernel's tables.
+struct ruled {
+    uint32_t marks_n, keys_n, numbers_n;
+    uint32_t version; // of the rules, from 1
+    struct net_mark_key key[DETECT_MARK_PREFIXES];
+    uint16_t number[DETECT_CALLS]; // of calls
+    bool has_calls;
+    uint8_t calls[WATCH_SYSCALLS]; // the programs' own table
+};
+
+// The data of one job.
+struct anomaly_job {
+    struct box_job box; // first
+    uint32_t calls_of;  // the version of the rules that `calls` is about
+    struct ruled_calls calls;
 };
 
 // The data of one sandbox.
@@ -43,6 +72,7 @@ struct anomaly_block {
     bool throttling, pausing, denying; // a request to the spawner is pending
     // Of rules of the host, and of the tenant, which hide nothing of each other.
     struct written_burst written, own;
+    struct ruled_marks marks;
     uint64_t lost_minute[2][WRITTEN_CLASSES]; // of the last finding about lost events: host, tenant
 };
 
@@ -57,6 +87,7 @@ struct anomaly {
     struct list snaps;       // struct anomaly_snap
     struct loop_timer *soon; // both are served
     struct profiles profiles;
+    struct ruled ruled;
     uint64_t saved_ns;
     // The subject of the current call.
     struct sandbox *sandbox;
@@ -82,10 +113,26 @@ void anomaly_tripwire_tags(const struct anomaly *a, uint32_t rule, struct findin
 void anomaly_written(void *anomaly, struct sandbox *s, const struct Stockade__V1__Event *m);
 
 // written.c: the event as the conditions of tripwires see it. False: none is about it.
-struct detect_event;
 bool anomaly_fill_event(const struct anomaly *a, const struct sandbox *s,
                         const struct Stockade__V1__Event *m, uint64_t time_ns,
                         struct detect_event *out);
+
+// The same, with a rule of the host, about events that the kernel counted and that were lost: ev->times of them. rule -1: all rules.
+void anomaly_counted(struct anomaly *a, struct sandbox *s, const struct Stockade__V1__Event *m,
+                     int rule, const struct detect_event *ev);
+
+// ruled.c: writes the kernel's tables, at start and when the rules have changed.
+void anomaly_ruled_write(struct anomaly *a);
+// An event of these tables has come. j NULL: its job is unknown.
+void anomaly_ruled_event(struct anomaly *a, struct anomaly_block *b, struct anomaly_job *j,
+                         const struct event *event, const void *body);
+// Compares the counters of a sandbox with the events that came. last: no job is left.
+void anomaly_ruled_look(struct anomaly *a, struct anomaly_block *b, struct sandbox *s, bool last);
+// The same for the calls of a job; and when it has ended.
+void anomaly_ruled_calls(void *anomaly, struct sandbox *s, struct job *job,
+                         const struct watch_account *account);
+void anomaly_ruled_end(struct anomaly *a, struct sandbox *s, struct job *job,
+                       struct anomaly_job *j);
 
 // Schedules the waiting work for after this call.
 void anomaly_soon(struct anomaly *a);

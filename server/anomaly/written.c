@@ -8,6 +8,7 @@
 #include "private.h"
 #include "proto/detect.h"
 #include "proto/now.h"
+#include "proto/utf8.h"
 #include "server/base/metrics.h"
 #include "server/sandbox/job.h"
 #include "server/sandbox/sandbox.h"
@@ -24,6 +25,7 @@ struct writing {
     struct sandbox *sandbox;
     const Stockade__V1__Event *event;
     bool of_tenant; // its rules are compared
+    uint64_t lost;  // events that only the kernel counted; 0: it came
 };
 
 static struct job *
@@ -79,6 +81,17 @@ give(const struct writing *w, struct anomaly_block *b, enum box_voice voice, str
 }
 
 static void
+note_lost(struct finding *out, uint64_t lost)
+{
+    char note[80];
+    const int n = snprintf(note, sizeof note, " (counted by the kernel; events lost: %llu)",
+                           (unsigned long long)lost);
+    const size_t room = sizeof out->text - 1 - (size_t)n, length = strlen(out->text);
+    const size_t at = length > room ? utf8_cut(out->text, room) : length;
+    (void)snprintf(out->text + at, sizeof out->text - at, "%s", note);
+}
+
+static void
 on_found(void *cookie, const struct detect_finding *f)
 {
     const struct writing *w = cookie;
@@ -100,6 +113,8 @@ on_found(void *cookie, const struct detect_finding *f)
                     : BOX_COUNT;
     (void)snprintf(out.rule, sizeof out.rule, "%s", f->rule->id);
     (void)snprintf(out.text, sizeof out.text, "%s", f->text);
+    if (w->lost > 0)
+        note_lost(&out, w->lost);
     finding_tags(&out, f->rule->n_tags, (const char *const *)f->rule->tags);
     give(w, b, voice, &out);
 }
@@ -156,6 +171,8 @@ static const struct {
     {"network", BIT(CONNECT) | BIT(LISTEN) | BIT(LOOKUP) | BIT(FLOW) | BIT(FLOW_ENDED)},
     {"signal", BIT(SIGNAL)},
     {"syscall", BIT(DANGEROUS_CALL) | BIT(IO_URING)},
+    {"ruled-network", BIT(DENIED) | BIT(CONNECT)},
+    {"ruled-call", BIT(DANGEROUS_CALL)},
 };
 #undef BIT
 _Static_assert(sizeof classes / sizeof classes[0] == WRITTEN_CLASSES, "a minute for each");
@@ -189,10 +206,45 @@ events_lost(struct anomaly *a, struct sandbox *s, const Stockade__V1__Event *m,
     for (uint32_t i = 0; i < WRITTEN_CLASSES; i++) {
         if (strcmp(m->lost->event_class, classes[i].class) != 0)
             continue;
-        report_lost(&(struct writing){a, s, m, false}, a->settings->rules, i, minute);
+        report_lost(&(struct writing){a, s, m, false, 0}, a->settings->rules, i, minute);
         if (own != NULL)
-            report_lost(&(struct writing){a, s, m, true}, own->rules, i, minute);
+            report_lost(&(struct writing){a, s, m, true, 0}, own->rules, i, minute);
     }
+}
+
+// This is called while a tripwire's finding is published, too: its subject stays.
+struct subject {
+    struct sandbox *sandbox;
+    uint64_t event_ns;
+    uint32_t pid;
+    char comm[64];
+};
+
+static struct subject
+subject_of(const struct anomaly *a)
+{
+    struct subject s = {.sandbox = a->sandbox, .event_ns = a->event_ns, .pid = a->pid};
+    memcpy(s.comm, a->comm, sizeof s.comm);
+    return s;
+}
+
+static void
+subject_again(struct anomaly *a, const struct subject *s)
+{
+    a->sandbox = s->sandbox;
+    a->event_ns = s->event_ns;
+    a->pid = s->pid;
+    memcpy(a->comm, s->comm, sizeof a->comm);
+}
+
+void
+anomaly_counted(struct anomaly *a, struct sandbox *s, const Stockade__V1__Event *m, int rule,
+                const struct detect_event *ev)
+{
+    const struct subject before = subject_of(a);
+    const struct writing w = {a, s, m, false, ev->times};
+    detect_counted(a->settings->rules, rule, ev, on_found, (void *)(uintptr_t)&w);
+    subject_again(a, &before);
 }
 
 void
@@ -211,25 +263,17 @@ anomaly_written(void *anomaly, struct sandbox *s, const struct Stockade__V1__Eve
     const bool lost = m->detail_case == STOCKADE__V1__EVENT__DETAIL_LOST;
     if (!host && own == NULL && !lost)
         return;
-    // This is called while a tripwire's finding is published, too: its subject stays.
-    struct sandbox *const sandbox = a->sandbox;
-    const uint64_t event_ns = a->event_ns;
-    const uint32_t pid = a->pid;
-    char comm[sizeof a->comm];
-    memcpy(comm, a->comm, sizeof comm);
+    const struct subject before = subject_of(a);
     if (lost)
         events_lost(a, s, m, all_own);
     detect_fill(m, (uint64_t)now_ns(CLOCK_BOOTTIME), &ev);
     if (host)
-        compare(&(struct writing){a, s, m, false}, d, &ev);
+        compare(&(struct writing){a, s, m, false, 0}, d, &ev);
     if (host && own != NULL)
         ev.now_ns = (uint64_t)now_ns(CLOCK_BOOTTIME); // the host's rules took their time
     if (own != NULL)
-        compare_own(&(struct writing){a, s, m, true}, own, &ev);
-    a->sandbox = sandbox;
-    a->event_ns = event_ns;
-    a->pid = pid;
-    memcpy(a->comm, comm, sizeof comm);
+        compare_own(&(struct writing){a, s, m, true, 0}, own, &ev);
+    subject_again(a, &before);
 }
 
 // ---- for others

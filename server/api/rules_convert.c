@@ -8,6 +8,7 @@
 #include "server/anomaly/rules.h"
 #include "server/anomaly/settings.h"
 #include "server/anomaly/tenant_rules.h"
+#include "server/base/syscall_names.h"
 #include "server/telemetry/finding.h"
 
 enum { DEFINITION_MAX = 131072 }; // as in the schema
@@ -85,6 +86,21 @@ add_counts(struct arena *a, const struct detect_view *v, Stockade__V1__RuleState
     return m->file != NULL;
 }
 
+static void
+note_call(void *cookie, const char *name)
+{
+    bool *missing = cookie;
+    *missing = *missing && syscall_number(name) < 0 && !detect_reports_call(name);
+}
+
+// The kernel would report the calls of the rule, but this host has none of them.
+static bool
+needs_other_host(const struct detect *d, uint32_t i)
+{
+    bool missing = true;
+    return detect_rule_calls(d, i, note_call, &missing) > 0 && missing;
+}
+
 Stockade__V1__RuleState *
 rules_convert_rule(struct arena *a, const struct rules_shown *shown, uint32_t i)
 {
@@ -103,10 +119,15 @@ rules_convert_rule(struct arena *a, const struct rules_shown *shown, uint32_t i)
     m->window_ms = v.window_ms;
     m->snapshot_first = v.rule->snapshot_first;
     m->kernel_paths = host ? v.kernel_paths : 0; // the kernel watches for the host
+    m->kernel_destinations = v.kernel_destinations;
+    m->kernel_calls = v.kernel_calls;
     const bool in_kernel = v.in_kernel && (host || v.kernel_paths == 0);
-    m->decided_by = v.never ? "nobody" : in_kernel ? "kernel" : "broker";
+    const bool never = v.never || needs_other_host(shown->rules, i);
+    m->decided_by = never ? "nobody" : in_kernel ? "kernel" : "broker";
     m->decided_why = v.why;
-    if (v.needs_calls && !v.never && shown->unwatched)
+    if (never && !v.never)
+        m->decided_why = "this host has no system call that it names: it finds nothing";
+    else if (v.needs_calls && !v.never && shown->unwatched)
         m->decided_why =
             "system calls are not watched (anomalies.syscalls, telemetry.syscalls): it "
             "finds something only while a job or a subscriber requests them";

@@ -392,6 +392,8 @@
             "Responses to findings that followed without their snapshot, which failed.")           \
     COUNTER(RESPONSES_FAILED, NUMBER, RESPONSE, NONE, "stockade_finding_response_failures_total",  \
             "Responses to findings that failed.")                                                  \
+    COUNTER(RULED_UNWATCHED, NUMBER, NONE, NONE, "stockade_rules_unwatched_total",                 \
+            "Destinations and system calls of rules that the programs did not take.")              \
     LOSS(PATHS_UNWATCHED, NONE, "stockade_sensitive_paths_unwatched_total",                        \
          "Sensitive paths for which the programs had no room.", "anomaly",                         \
          "sensitive paths are not watched")                                                        \

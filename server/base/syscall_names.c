@@ -25,3 +25,10 @@ syscall_name(uint32_t number)
     free(known);
     return name;
 }
+
+// libseccomp numbers calls of other architectures below zero.
+int
+syscall_number(const char *name)
+{
+    return seccomp_syscall_resolve_name_arch(SCMP_ARCH_NATIVE, name);
+}

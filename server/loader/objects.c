@@ -108,7 +108,16 @@ const char *const map_names[BPF_FDS] = {
     [BPF_FD_OWN] = "own",
     [BPF_FD_SENSITIVE_HINTS] = "sensitive_hints",
     [BPF_FD_NAMED] = "named",
+    [BPF_FD_MARKS] = "marks",
+    [BPF_FD_CALLS] = ".data.calls",
 };
+
+// Data of a program is for that program alone, unless the broker writes it.
+static bool
+is_private(const struct bpf_map *map)
+{
+    return bpf_map__is_internal(map) && strcmp(bpf_map__name(map), map_names[BPF_FD_CALLS]) != 0;
+}
 
 int
 maps_find(const struct shared_maps *m, const char *name)
@@ -127,7 +136,7 @@ maps_reuse(const struct shared_maps *m, struct bpf_object *o, struct err *e)
     bpf_object__for_each_map(map, o)
     {
         const char *name = bpf_map__name(map);
-        int fd = bpf_map__is_internal(map) ? -1 : maps_find(m, name);
+        int fd = is_private(map) ? -1 : maps_find(m, name);
         int r = 0;
         if (fd >= 0)
             r = bpf_map__reuse_fd(map, fd);
@@ -146,7 +155,7 @@ maps_keep(struct shared_maps *m, const struct bpf_object *o, struct err *e)
     bpf_object__for_each_map(map, o)
     {
         const char *name = bpf_map__name(map);
-        if (bpf_map__is_internal(map) || maps_find(m, name) >= 0)
+        if (is_private(map) || maps_find(m, name) >= 0)
             continue;
         if (m->n == sizeof m->map / sizeof m->map[0])
             return err_sys(e, E2BIG, "keep map \"%s\"", name);

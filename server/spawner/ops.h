@@ -164,6 +164,8 @@ enum spawn_bpf_fd {
     BPF_FD_OWN,
     BPF_FD_SENSITIVE_HINTS,
     BPF_FD_NAMED,
+    BPF_FD_MARKS,
+    BPF_FD_CALLS,
     BPF_FD_RELAY, // SOCK_SEQPACKET to the relay (relay.h)
     BPF_FDS,
 };

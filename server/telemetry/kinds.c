@@ -371,6 +371,9 @@ fill_call(struct event_draft *o, const void *body)
     o->d.call.result = x->result;
     o->d.call.first = x->args[0];
     o->d.call.second = x->args[1];
+    o->d.call.ruled = x->own == WATCH_OWN_RULED;
+    if (o->d.call.ruled)
+        o->m.severity = GRAVE(INFO);
     o->m.detail_case = DETAIL(CALL);
     o->m.call = &o->d.call;
 }

@@ -22,10 +22,13 @@ const char *
 record_class_name(uint32_t class)
 {
     static const char *const names[EVENT_CLASSES] = {
-        [CLASS_DENIAL] = "denial",   [CLASS_ALARM] = "alarm",         [CLASS_PROCESS] = "exec",
-        [CLASS_FILE] = "file",       [CLASS_NETWORK] = "network",     [CLASS_SIGNAL] = "signal",
-        [CLASS_SYSCALL] = "syscall", [CLASS_UNCOUNTED] = "uncounted", [CLASS_PROFILE] = "profile",
-        [CLASS_EXIT] = "exit",       [CLASS_NEW] = "new-executable",
+        [CLASS_DENIAL] = "denial",         [CLASS_ALARM] = "alarm",
+        [CLASS_PROCESS] = "exec",          [CLASS_FILE] = "file",
+        [CLASS_NETWORK] = "network",       [CLASS_SIGNAL] = "signal",
+        [CLASS_SYSCALL] = "syscall",       [CLASS_UNCOUNTED] = "uncounted",
+        [CLASS_PROFILE] = "profile",       [CLASS_EXIT] = "exit",
+        [CLASS_NEW] = "new-executable",    [CLASS_RULED_NETWORK] = "ruled-network",
+        [CLASS_RULED_CALL] = "ruled-call",
     };
     return class < EVENT_CLASSES && names[class] != NULL ? names[class] : "other";
 }

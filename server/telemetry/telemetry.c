@@ -28,10 +28,13 @@ static void
 write_budgets(const struct bpf *bpf)
 {
     static const struct budget_rate rates[EVENT_CLASSES] = {
-        [CLASS_DENIAL] = {200, 400},  [CLASS_ALARM] = {100, 200},    [CLASS_PROCESS] = {1000, 2000},
-        [CLASS_FILE] = {200, 400},    [CLASS_NETWORK] = {500, 1000}, [CLASS_SIGNAL] = {100, 200},
-        [CLASS_SYSCALL] = {100, 200}, [CLASS_UNCOUNTED] = {1, 1},    [CLASS_PROFILE] = {50, 100},
-        [CLASS_EXIT] = {1000, 2000},  [CLASS_NEW] = {100, 200},
+        [CLASS_DENIAL] = {200, 400},     [CLASS_ALARM] = {100, 200},
+        [CLASS_PROCESS] = {1000, 2000},  [CLASS_FILE] = {200, 400},
+        [CLASS_NETWORK] = {500, 1000},   [CLASS_SIGNAL] = {100, 200},
+        [CLASS_SYSCALL] = {100, 200},    [CLASS_UNCOUNTED] = {1, 1},
+        [CLASS_PROFILE] = {50, 100},     [CLASS_EXIT] = {1000, 2000},
+        [CLASS_NEW] = {100, 200},        [CLASS_RULED_NETWORK] = {100, 200},
+        [CLASS_RULED_CALL] = {100, 200},
     };
     for (uint32_t class = 0; class < EVENT_CLASSES; class ++)
         if (bpf->fd[BPF_FD_BUDGET_RATES] >= 0)
@@ -164,6 +167,8 @@ telemetry_look(struct telemetry *t, struct telemetry_box *b, const struct cgstat
         sums = (struct activity){0};
         if (account != NULL)
             telemetry_add_account(&sums, account);
+        if (t->detectors != NULL && account != NULL && t->detectors->job_counters != NULL)
+            t->detectors->job_counters(t->detectors_cookie, b->sandbox, j, account);
         if (t->detectors != NULL)
             t->detectors->job_activity(t->detectors_cookie, b->sandbox, j, &sums);
     }

@@ -111,6 +111,9 @@ struct telemetry_detectors {
     // The counters of one running job; then those of its sandbox as a whole. Every TELEMETRY_LOOK_MS for each sandbox that
     // runs a job, and when a job ends.
     void (*job_activity)(void *cookie, struct sandbox *s, struct job *j, const struct activity *a);
+    // The account of one running job, at the same times before; it is valid during the call.
+    void (*job_counters)(void *cookie, struct sandbox *s, struct job *j,
+                         const struct watch_account *account);
     void (*activity)(void *cookie, struct sandbox *s, const struct activity *a, uint64_t now_ns);
     // A job has ended, and all its events and counters were passed: a finding now is still in its record.
     void (*job_settled)(void *cookie, struct sandbox *s, struct job *j);

@@ -3,11 +3,12 @@
 // attached, our programs, and an nftables firewall with as many rules in a network namespace of its own (skipped
 // without nft).
 //
-//   bench-net_cost [connect|udp|tcp|load]...     as root; default: all
+//   bench-net_cost [connect|udp|tcp|marks|load]...     as root; default: all
 //
 //   connect  connect(2) over loopback, to one of 64 destinations, and (ours) to one that has no flow yet
 //   udp      64 bytes, to an address each time and from a connected socket
 //   tcp      64 MiB over one connection
+//   marks    connect(2) of UDP sockets, with events, and destinations that detection rules ask for: processor time of a connect
 //   load     the rules themselves, written by the broker's code
 //
 // A policy of the API has at most 256 rules. Larger sets are made here of the same entries and written by the same
@@ -19,6 +20,7 @@
 #include <sys/wait.h>
 #include <uv.h>
 
+#include "bpf/watch.h"
 #include "server/policy/rule.h"
 #include "server/network/sets.h"
 #include "server/policy/network.h"
@@ -52,6 +54,7 @@ static struct place plain, relay, nft_set[SIZES], nft_rules[SIZES];
 static struct network *policy[SIZES];
 static double *shared; // results of a child: SAMPLES
 static uint32_t fresh; // number of destinations without a flow, so far
+static uint32_t watch; // enum watch_flag of the sandbox
 
 // The i-th address that the rules name; host order.
 static uint32_t
@@ -283,6 +286,7 @@ prepare(const struct turn *t)
         const struct bpf_sandbox entry = {.slot = 1,
                                           .generation = 1,
                                           .mode = NET_ALLOWLIST,
+                                          .watch = watch,
                                           .rule_set = net_set_number(policy[k]->set)};
         if (sizes[k] == t->rules && net_rig_put(&rig, &entry) < 0)
             bench_die("entry");
@@ -389,6 +393,81 @@ measure(const char *bench, const struct row *rows, size_t n, unsigned rounds,
     }
 }
 
+// ---- destinations of detection rules
+
+enum { MARKS_ROUNDS = 40, MARKS_CONNECTS = 2000 };
+enum marks { MARKS_OFF, MARKS_NONE, MARKS_OTHERS, MARKS_THIS, MARKS_ROWS };
+
+// Marks 10.N.0.0/16 and, if it is about this destination, all of 93.0.0.0/8.
+static void
+put_marks(enum marks what)
+{
+    int fd = bpf_map__fd(rig.bpf->maps.marks);
+    for (uint32_t i = 0; i < NET_MARKS; i++) {
+        struct net_mark_key key = {.prefixlen = i == 0 ? 104 : 112,
+                                   .address = {[10] = 0xff, 0xff, 10, (uint8_t)i}};
+        struct net_mark value = {.n = 1, .range = {{0, 65535, 0, NET_MARK_CONNECT, 0, (uint8_t)i}}};
+        if (i == 0)
+            key.address[12] = 93;
+        const bool is = what == MARKS_THIS || (what == MARKS_OTHERS && i > 0);
+        if (!is)
+            (void)bpf_map_delete_elem(fd, &key);
+        else if (bpf_map_update_elem(fd, &key, &value, BPF_ANY) < 0)
+            bench_die("a mark");
+    }
+}
+
+static double
+cpu_us(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static unsigned
+do_udp_connects(const struct turn *t)
+{
+    const struct sockaddr_in to = destination(t, 0);
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const double begun = cpu_us();
+    for (unsigned i = 0; i < MARKS_CONNECTS; i++)
+        if (connect(fd, (const struct sockaddr *)&to, sizeof to) < 0)
+            bench_die("connect: %s", strerror(errno));
+    shared[0] = (cpu_us() - begun) / MARKS_CONNECTS;
+    char bytes[64] = ""; // the rig wants to see that a packet is judged
+    if (send(fd, bytes, sizeof bytes, 0) != sizeof bytes ||
+        recv(t->place->udp, bytes, sizeof bytes, 0) != sizeof bytes)
+        bench_die("a datagram did not come");
+    return 1;
+}
+
+static void
+measure_marks(void)
+{
+    static const char *const name[MARKS_ROWS] = {
+        [MARKS_OFF] = "no events",
+        [MARKS_NONE] = "events",
+        [MARKS_OTHERS] = "events, 63 other destinations of rules",
+        [MARKS_THIS] = "events, a rule is about it",
+    };
+    struct samples s[MARKS_ROWS] = {{0}};
+    for (unsigned round = 0; round < MARKS_ROUNDS; round++)
+        for (unsigned i = 0; i < MARKS_ROWS; i++) {
+            struct turn t = {OURS, sizes[0], &relay, true, 0};
+            s[i].row = name[i];
+            watch = i == MARKS_OFF ? 0 : WATCH_EVENTS;
+            put_marks(i);
+            take_turn(&s[i], &t, do_udp_connects);
+        }
+    watch = 0;
+    put_marks(MARKS_NONE);
+    samples_sort(&s[0]);
+    const double off_us = samples_at(&s[0], 0.5);
+    for (unsigned i = 0; i < MARKS_ROWS; i++)
+        print_row(&s[i], "network marks", off_us, 0);
+}
+
 static void
 measure_connects(void)
 {
@@ -464,8 +543,10 @@ main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {
-        {"connect", measure_connects}, {"udp", measure_datagrams}, {"tcp", measure_transfers}};
+    } parts[] = {{"connect", measure_connects},
+                 {"udp", measure_datagrams},
+                 {"tcp", measure_transfers},
+                 {"marks", measure_marks}};
     void *state = net_rig_open(&rig);
     (void)net_rig_attach(&rig, false);
     shared = mmap(NULL, (SAMPLES + 1) * sizeof *shared, PROT_READ | PROT_WRITE,
