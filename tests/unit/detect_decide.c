@@ -211,7 +211,7 @@ calls_are_named_once_and_a_full_table_finds_nothing(void **state)
                           CALLS("many", "c0"));
     for (int i = 1; i < DETECT_CALLS - 2; i++)
         at += snprintf(text + at, sizeof text - (size_t)at, CALLS("c-%d", "c%d"), i, i);
-    at += snprintf(text + at, sizeof text - (size_t)at,
+    (void)snprintf(text + at, sizeof text - (size_t)at,
                    CALLS("full", "getpid, gettid") CALLS("known", "getuid"));
     struct detect *d = read_rules(text, &detect_bounds_host);
     const struct detect_kernel *k = detect_kernel(d);
