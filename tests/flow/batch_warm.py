@@ -132,7 +132,11 @@ assert builtins.print is not None and sys.modules["os"] is os and 1 + 0 == 1 and
 def is_there(p):
     try: os.kill(p, 0); return True
     except OSError: return False
-assert sum(map(is_there, range(2, os.getpid()))) == 1
+import time
+for _ in range(1000):  # an interpreter that was killed may be on its way out
+    if sum(map(is_there, range(2, os.getpid()))) == 1: break
+    time.sleep(0.01)
+else: raise AssertionError("something else is there")
 print(os.nice(0), os.sched_getscheduler(0), sorted(os.sched_getaffinity(0)), libc.syscall(252 if os.uname().machine == "x86_64" else 31, 1, 0))
 """
 
