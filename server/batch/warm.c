@@ -106,16 +106,21 @@ on_spare_ended(void *cookie, const struct err *why)
 
 static const struct image_events spare_events = {.ready = on_spare_ready, .ended = on_spare_ended};
 
-// A job may have stopped it. If it does not fork in time, the spare ends (agent_fork()).
+// If it does not fork in time, the spare ends (agent_fork()).
 static int
 fork_spare(struct batch_warm *w, struct err *e)
 {
     int theirs = -1;
-    int r = agent_signal(w->process, SIGCONT, e);
-    if (r < 0)
-        return r;
     w->spare = image_new(w->sandbox, &spare_events, w, &theirs, e);
     return w->spare == NULL ? err_errno(e) : agent_send(w->process, "fork", 4, theirs, e);
+}
+
+// Of a zygote that jobs could reach: one may have stopped it.
+static int
+fork_again(struct batch_warm *w, struct err *e)
+{
+    const int r = agent_signal(w->process, SIGCONT, e);
+    return r < 0 ? r : fork_spare(w, e);
 }
 
 // ---- the zygote
@@ -217,7 +222,13 @@ batch_warm_prepare(struct batch_lane *l, struct sandbox *s)
         return false;
     w->lane = l;
     w->sandbox = s;
-    if ((w->process != NULL ? fork_spare(w, &ignored) : start_zygote(w, &ignored)) == 0)
+    if (w->process != NULL) {
+        if (fork_again(w, &ignored) == 0)
+            return true;
+        metrics_add(METRIC_BATCH_WARM_LOST, 1); // the last job ended it a moment ago
+        close_all(w);
+    }
+    if (start_zygote(w, &ignored) == 0)
         return true;
     close_all(w);
     return false;
