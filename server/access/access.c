@@ -159,11 +159,12 @@ check(struct access *a, const char *credential, bool full, struct principal *out
 }
 
 int
-access_still(const struct access *a, const struct principal *who, struct err *e)
+access_still(struct access *a, const struct principal *who, const char *credential, struct err *e)
 {
+    struct principal ignored;
     if (who->proof == PROOF_KEY)
         return key_still(a, who, e);
-    return who->proof == PROOF_TOKEN ? token_still(a, who, e) : 0;
+    return who->proof == PROOF_TOKEN ? token_check(a, credential, false, &ignored, e) : 0;
 }
 
 void

@@ -52,8 +52,10 @@ bool access_trouble(const struct access *a, char *out, size_t n);
 int access_check(void *access, const struct principal *peer, const char *credential,
                  struct principal *out, struct err *e);
 
-// Whether the credential of a call that has waited is still valid. The same errors; callers without a credential are valid.
-int access_still(const struct access *a, const struct principal *who, struct err *e);
+// Whether the credential of a call that has waited is still valid; and its token is at hand again, which others may have pushed out of the
+// cache meanwhile. credential: its text. The same errors; callers without a credential are valid.
+int access_still(struct access *a, const struct principal *who, const char *credential,
+                 struct err *e);
 
 // rpc_refused_fn: publishes a TLS handshake that failed, as access_check() does a credential: FAILURES_EVENTS in a minute, and
 // FAILURES_HANDSHAKES of one address. Those that are left out are counted in the next event.

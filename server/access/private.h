@@ -51,4 +51,3 @@ void tokens_free(struct access *a);
 // What a token proves, at this moment. known_only: -EAGAIN if that takes work, because it was not seen lately; e is unchanged then.
 int token_check(struct access *a, const char *text, bool known_only, struct principal *out,
                 struct err *e);
-int token_still(const struct access *a, const struct principal *who, struct err *e);

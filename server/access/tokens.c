@@ -555,13 +555,6 @@ at_hand(const struct access *a, const struct principal *who)
 }
 
 int
-token_still(const struct access *a, const struct principal *who, struct err *e)
-{
-    const struct cached *c = at_hand(a, who);
-    return c != NULL ? check_valid(a, c, e) : err_set(e, ERR_INTERNAL, "the token is not at hand");
-}
-
-int
 token_allows(struct access *a, const struct principal *who, const struct deed *d, struct err *e)
 {
     const struct cached *c = at_hand(a, who);

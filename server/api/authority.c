@@ -149,7 +149,9 @@ on_answer(void *cookie, const struct err *why)
 {
     struct waiting *w = cookie;
     struct err e;
-    int r = why != NULL ? -1 : access_still(w->s->access, call_principal(w->call), &e);
+    int r = why != NULL
+                ? -1
+                : access_still(w->s->access, call_principal(w->call), call_credential(w->call), &e);
     if (r == 0)
         r = decide(w->s, w->call, w->request, &w->approved, &e);
     if (r <= 0)

@@ -42,6 +42,9 @@ const char *call_tenant(const struct call *c);
 struct principal;
 const struct principal *call_principal(const struct call *c);
 
+// The text of the call's credential; NULL: it has none. Borrowed, valid until the call ends.
+const char *call_credential(const struct call *c);
+
 // Whether the call came over a unix socket, whatever credential it has.
 bool call_is_local(const struct call *c);
 

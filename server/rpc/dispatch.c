@@ -183,6 +183,13 @@ find_credential(const struct call *c, bool *failed)
     return found;
 }
 
+const char *
+call_credential(const struct call *c)
+{
+    bool failed = false;
+    return find_credential(c, &failed);
+}
+
 static int
 refuse_anonymous(struct err *e)
 {
