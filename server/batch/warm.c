@@ -23,6 +23,7 @@
 #include "proto/arena.h"
 #include "proto/auto.h"
 #include "private.h"
+#include "server/base/log.h"
 #include "server/base/metrics.h"
 #include "server/base/server.h"
 #include "server/code/image.h"
@@ -69,19 +70,20 @@ static int start_zygote(struct batch_warm *w, struct err *e);
 
 // It has ended or is of no use any more. A lane that waits for it gets another one, but not one that never was ready.
 static void
-lost(struct batch_warm *w)
+lost(struct batch_warm *w, const struct err *why)
 {
-    struct err ignored; // jobs are started without
+    struct err e = *why;
     close_all(w);
     metrics_add(METRIC_BATCH_WARM_LOST, 1);
     if (w->lane->state != LANE_WARMING)
         return;
     const bool again = w->was_ready;
     w->was_ready = false;
-    if (again && start_zygote(w, &ignored) == 0)
+    if (again && start_zygote(w, &e) == 0)
         return;
     close_all(w);
     w->cold = true;
+    log_err_about(LOG_WARNING, "batch-cold", &(struct log_about){.sandbox = w->sandbox->id.id}, &e);
     batch_lane_warmed(w->lane, w->sandbox);
 }
 
@@ -99,9 +101,8 @@ static void
 on_spare_ended(void *cookie, const struct err *why)
 {
     struct batch_warm *w = cookie;
-    (void)why;
     w->spare = NULL;
-    lost(w);
+    lost(w, why);
 }
 
 static const struct image_events spare_events = {.ready = on_spare_ready, .ended = on_spare_ended};
@@ -144,9 +145,8 @@ static void
 on_ended(void *cookie, const struct err *why)
 {
     struct batch_warm *w = cookie;
-    (void)why;
     w->process = NULL;
-    lost(w);
+    lost(w, why);
 }
 
 static const struct agent_events process_events = {.packet = on_packet, .ended = on_ended};
@@ -154,7 +154,10 @@ static const struct agent_events process_events = {.packet = on_packet, .ended =
 static void
 on_timeout(void *cookie)
 {
-    lost(cookie);
+    struct err e;
+    (void)err_set(&e, ERR_DEADLINE_EXCEEDED, "the interpreter was not ready in %d s",
+                  IMPORTS_MS / 1000);
+    lost(cookie, &e);
 }
 
 static int

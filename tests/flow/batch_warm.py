@@ -209,6 +209,7 @@ def a_python_that_does_not_start_says_so_for_each_job(b):
     results = warm(b, [snippet("print(1)"), line("echo", "a"), snippet("print(1)")], "--template", "broken", code=1)
     check([d["stdout"] for d in results] == ["", "a\n", ""] and "PYTHONHOME" in results[0]["stderr"] and results[2]["exit_code"] == 1, results)
     check(counted(b, "jobs") == before, "none was forked")
+    check("batch-cold" in b.log(), f"the log says so: {b.log()[-900:]}")
 
 
 def a_batch_with_several_at_a_time_runs_each_once(b):
