@@ -256,7 +256,7 @@ for i in range(4): child(lambda: os.execv("/bin/true", ["true", str(i)]))
 for i in range(11): os.close(os.open("f%d" % i, os.O_WRONLY | os.O_CREAT))
 for i in range(6): os.rename("f%d" % i, "g%d" % i)
 for i in range(5): os.unlink("f%d" % (6 + i))
-for path in ("/etc/shadow", "/proc/1/environ", "x/.aws/credentials"):
+for path in ("/etc/shadow", "/proc/1/environ", "x/.ssh/id_rsa"):
     try: os.close(os.open(path, os.O_RDONLY))
     except OSError: pass
 for i in range(9): libc.syscall(425, 4, None)   # io_uring_setup
