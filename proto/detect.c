@@ -62,45 +62,41 @@ detect_compare(struct detect *d, struct detect_rule *r, const struct detect_even
     r->timed++;
 }
 
-enum { PAIRS_FEW = 8, PAIR_WORDS = 17 }; // a bit for each rule
+enum { PAIRS_FEW = 8 };
 struct comparing {
     struct detect *d;
     const struct detect_event *ev;
     detect_found_fn *found;
     void *cookie;
-    uint32_t pairs_n;
-    uint64_t pair[PAIR_WORDS], other[PAIR_WORDS]; // rules of which this part matches
+    uint32_t words;
+    uint64_t pair[DETECT_PAIR_WORDS], other[DETECT_PAIR_WORDS]; // rules of which this part matches
 };
 
-static bool
-note_pair(uint64_t *bits, uint32_t rule)
+static void
+note(uint64_t *bits, const uint64_t *more, uint32_t words)
 {
-    const uint64_t bit = UINT64_C(1) << rule % 64;
-    const bool is_new = (bits[rule / 64] & bit) == 0;
-    bits[rule / 64] |= bit;
-    return is_new;
+    for (uint32_t w = 0; w < words; w++)
+        bits[w] |= more[w];
 }
 
 // A rule that is found twice is compared once. If there is nothing to compare, most only count, which takes two cache lines of each.
 static void
-compare_found(void *cookie, const struct detect_pointer *found, uint32_t n)
+compare_found(void *cookie, const struct detect_entry *e)
 {
     struct comparing *c = cookie;
     struct detect *d = c->d;
     const uint64_t event = d->events;
     const bool timed = event % TIMED == 0;
     uint64_t counted = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (found[i].pair && !timed) {
-            c->pairs_n += note_pair(c->pair, found[i].rule);
-            continue;
-        }
-        struct detect_rule *r = &d->rule[found[i].rule];
+    if (e->pair != NULL)
+        note(c->pair, e->pair, c->words);
+    for (uint32_t i = 0; i < e->rules_n; i++) {
+        struct detect_rule *r = &d->rule[e->rule[i].rule];
         if (!r->enabled || r->event == event)
             continue;
         r->event = event;
-        if (!found[i].only || timed || c->ev->ruled) {
-            detect_compare(d, r, c->ev, found[i].whole ? r->key : NULL, c->found, c->cookie);
+        if (!e->rule[i].only || timed || c->ev->ruled) {
+            detect_compare(d, r, c->ev, e->rule[i].whole ? r->key : NULL, c->found, c->cookie);
             continue;
         }
         r->looked_at++;
@@ -112,11 +108,27 @@ compare_found(void *cookie, const struct detect_pointer *found, uint32_t n)
 }
 
 static void
-note_others(void *cookie, const struct detect_pointer *found, uint32_t n)
+note_others(void *cookie, const struct detect_entry *e)
 {
     struct comparing *c = cookie;
-    for (uint32_t i = 0; i < n; i++)
-        (void)note_pair(c->other, found[i].rule);
+    note(c->other, e->pair, c->words);
+}
+
+static void
+compare_pair(struct comparing *c, struct detect_rule *r, bool each, bool other)
+{
+    if (!r->enabled)
+        return;
+    if (each) {
+        detect_compare(c->d, r, c->ev, r->key, c->found, c->cookie);
+        return;
+    }
+    r->looked_at++;
+    c->d->totals.compared++;
+    if (!other)
+        return;
+    r->matched++;
+    detect_table_count(c->d, r, 0, c->ev, c->found, c->cookie);
 }
 
 // Rules of two parts, of which one matches. If there are many, the index finds the rules of which the other one does, too: the text is
@@ -124,26 +136,16 @@ note_others(void *cookie, const struct detect_pointer *found, uint32_t n)
 static void
 compare_pairs(struct comparing *c, const struct detect_index *other)
 {
-    struct detect *d = c->d;
-    const bool few = c->pairs_n <= PAIRS_FEW;
-    if (!few)
+    int n = 0;
+    for (uint32_t w = 0; w < c->words; w++)
+        n += __builtin_popcountll(c->pair[w]);
+    const bool each = n <= PAIRS_FEW || c->ev->ruled || c->d->events % TIMED == 0;
+    if (!each)
         detect_index_find(other, c->ev, note_others, c);
-    for (uint32_t w = 0; w < PAIR_WORDS; w++)
+    for (uint32_t w = 0; n > 0 && w < c->words; w++)
         for (uint64_t left = c->pair[w]; left != 0; left &= left - 1) {
             const uint32_t bit = (uint32_t)__builtin_ctzll(left);
-            struct detect_rule *r = &d->rule[w * 64 + bit];
-            if (!r->enabled)
-                continue;
-            if (few) {
-                detect_compare(d, r, c->ev, r->key, c->found, c->cookie);
-                continue;
-            }
-            r->looked_at++;
-            d->totals.compared++;
-            if ((c->other[w] >> bit & 1) == 0)
-                continue;
-            r->matched++;
-            detect_table_count(d, r, 0, c->ev, c->found, c->cookie);
+            compare_pair(c, &c->d->rule[w * 64 + bit], each, (c->other[w] >> bit & 1) != 0);
         }
 }
 
@@ -153,13 +155,14 @@ detect_event(struct detect *d, const struct detect_event *ev, detect_found_fn *f
     const struct detect_kind *k = d != NULL && ev->kind < DETECT_KINDS ? d->kind[ev->kind] : NULL;
     if (k == NULL)
         return;
-    struct comparing c = {.d = d, .ev = ev, .found = found, .cookie = cookie};
+    struct comparing c = {
+        .d = d, .ev = ev, .found = found, .cookie = cookie, .words = detect_pair_words(d)};
     detect_begin(d);
     for (uint32_t i = 0; i < k->rules_n; i++)
         if (d->rule[k->rule[i]].enabled)
             detect_compare(d, &d->rule[k->rule[i]], ev, NULL, found, cookie);
     detect_index_find(&k->key, ev, compare_found, &c);
-    if (c.pairs_n > 0)
+    if (k->other != NULL)
         compare_pairs(&c, k->other);
 }
 

@@ -4,6 +4,7 @@
 // By the kind of the event; then, if a rule needs one of some texts in a field, only if the event may have one of them. The index
 // knows whole texts, up to 63 bytes of beginnings and ends, and of a pattern the last four bytes of its longest part. It may name a
 // rule that does not match after all; it never leaves one out that does.
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -135,13 +136,26 @@ entry_of(struct detect *d, struct detect_index *k, const struct detect_entry *of
     return one;
 }
 
-static int
-add(struct detect *d, struct detect_index *k, const struct detect_entry *of,
-    const struct detect_pointer *rule)
+uint32_t
+detect_pair_words(const struct detect *d)
 {
-    struct detect_entry *e = entry_of(d, k, of);
-    if (e == NULL)
+    return (d->rules_n + 63) / 64;
+}
+
+static int
+add_pair(struct detect *d, struct detect_entry *e, uint32_t rule)
+{
+    if (e->pair == NULL)
+        e->pair = arena_alloc(d->arena, detect_pair_words(d) * sizeof *e->pair);
+    if (e->pair == NULL)
         return -ENOMEM;
+    e->pair[rule / 64] |= UINT64_C(1) << rule % 64;
+    return 0;
+}
+
+static int
+add_pointer(struct detect *d, struct detect_entry *e, const struct detect_pointer *rule)
+{
     if (e->rules_n == e->room) {
         const uint32_t room = e->room == 0 ? 1 : e->room * 2;
         struct detect_pointer *more = arena_alloc(d->arena, room * sizeof *more);
@@ -153,11 +167,6 @@ add(struct detect *d, struct detect_index *k, const struct detect_entry *of,
         e->room = room;
     }
     e->rule[e->rules_n++] = *rule;
-    k->fields[of->how] |= 1U << of->field;
-    if (of->how == DETECT_BEGINS)
-        k->begins[of->field] |= UINT64_C(1) << of->length;
-    if (of->how == DETECT_ENDS)
-        k->ends[of->field] |= UINT64_C(1) << of->length;
     return 0;
 }
 
@@ -170,13 +179,22 @@ is_only_key(const struct detect_rule *r)
            m->all[0].n == 1;
 }
 
+// whole: a rule with this value in the field has the whole part.
 static int
 add_value(struct detect *d, struct detect_index *k, const struct detect_rule *r,
-          const struct detect_entry *e, bool whole)
+          const struct detect_entry *of, bool whole)
 {
-    return add(d, k, e,
-               &(struct detect_pointer){r->index, whole, whole && is_only_key(r),
-                                        whole && r->other != NULL});
+    struct detect_entry *e = entry_of(d, k, of);
+    if (e == NULL)
+        return -ENOMEM;
+    k->fields[of->how] |= 1U << of->field;
+    if (of->how == DETECT_BEGINS)
+        k->begins[of->field] |= UINT64_C(1) << of->length;
+    if (of->how == DETECT_ENDS)
+        k->ends[of->field] |= UINT64_C(1) << of->length;
+    if (whole && r->other != NULL)
+        return add_pair(d, e, r->index);
+    return add_pointer(d, e, &(struct detect_pointer){r->index, whole, whole && is_only_key(r)});
 }
 
 static int
@@ -255,6 +273,7 @@ add_kind(struct detect *d, uint32_t kind)
 int
 detect_index(struct detect *d, struct err *e)
 {
+    assert(detect_pair_words(d) <= DETECT_PAIR_WORDS);
     for (uint32_t kind = 0; kind < DETECT_KINDS; kind++)
         if (add_kind(d, kind) < 0)
             return err_sys(e, ENOMEM, "index the rules");
@@ -277,7 +296,7 @@ look(const struct finding_in *f, enum detect_how how, const char *bytes, size_t 
     for (; e != NULL; e = e->next)
         if (e->how == (uint32_t)how && e->field == f->field && e->length == n &&
             memcmp(e->value, bytes, n) == 0)
-            f->each(f->cookie, e->rule, e->rules_n);
+            f->each(f->cookie, e);
 }
 
 static void

@@ -17,6 +17,7 @@ enum {
     DETECT_SLOTS = 1024,     // of the index
     DETECT_LENGTH_MAX = 63,  // of a beginning or an end in the index
     DETECT_GRAM = 4,         // bytes of a pattern in the index
+    DETECT_PAIR_WORDS = 17,  // of 64 rules each: those of a host, and one more
     DETECT_LINE = 64,        // bytes of a cache line
     DETECT_CLEAR_BYTES = 64, // of a table that are cleared while one comparison is made
 };
@@ -127,16 +128,17 @@ struct detect_entry {
     uint32_t rules_n, room;
     const char *value;
     struct detect_pointer *rule;
+    // Bits of rules: the value is a whole one of the key, and the rest is one more part, which is in the other index of the kind. NULL: none
+    uint64_t *pair;
     struct detect_entry *next;
 };
 
-// A rule of an entry.
+// A rule of an entry, of those that are no pairs.
 struct detect_pointer {
     uint32_t rule;
     // The value is a whole one of the rule's key: only the rest of the rule is left to compare.
     bool whole;
     bool only; // and there is no rest
-    bool pair; // and the rest is one more part, which is in the other index of the kind
 };
 
 struct detect_index {
@@ -211,12 +213,12 @@ int detect_inherit(const struct config_reader *file, struct arena *a,
                    struct detect_rule *out);
 
 // detect_index.c
+uint32_t detect_pair_words(const struct detect *d); // of 64 rules each
 int detect_index(struct detect *d, struct err *e);
 // The bytes of an entry, in its slot.
 uint32_t detect_index_hash(uint32_t how, uint32_t field, const char *bytes, size_t n);
-// Calls `each` for all rules that an event may match, apart from those for each event; for some more than once. Rules with the same
-// value come together.
-typedef void detect_each_fn(void *cookie, const struct detect_pointer *rule, uint32_t n);
+// Calls `each` for all values that an event has: their rules may match it. A rule may be of several.
+typedef void detect_each_fn(void *cookie, const struct detect_entry *e);
 void detect_index_find(const struct detect_index *x, const struct detect_event *ev,
                        detect_each_fn *each, void *cookie);
 

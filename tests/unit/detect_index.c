@@ -76,10 +76,44 @@ many_rules_of_two_fields_find_what_a_comparison_finds(void **state)
     detect_free(rules);
 }
 
+// Calls that only a rule asks for, and rules of two fields that name no call: too few to look for them together, and enough.
+static void
+rules_of_two_fields_do_not_see_calls_that_another_rule_asks_for(void **state)
+{
+    static const uint32_t counts[] = {2, 20};
+    (void)state;
+    for (size_t k = 0; k < 2; k++) {
+        char file[8192];
+        struct detect_view v;
+        size_t n = (size_t)snprintf(file, sizeof file, "rules:\n");
+        for (uint32_t i = 0; i < counts[k]; i++)
+            n += (size_t)snprintf(file + n, sizeof file - n,
+                                  "- {id: r%u, severity: info, message: m, match: {kinds: "
+                                  "[dangerous_call], all: [{comm: {prefix: [p]}, sandbox_name: "
+                                  "{prefix: [s]}}]}, aggregate: {threshold: 1000000}}\n",
+                                  i);
+        load(file, n);
+        struct detect_event ev = {.kind = STOCKADE__V1__EVENT_KIND__EVENT_KIND_DANGEROUS_CALL,
+                                  .job = "j",
+                                  .sandbox = "s",
+                                  .now_ns = 1,
+                                  .ruled = true};
+        detect_set_text(&ev, DETECT_COMM, "python3");
+        detect_set_text(&ev, DETECT_SANDBOX_NAME, "shop");
+        detect_event(rules, &ev, on_found, NULL);
+        assert_true(detect_view(rules, counts[k] - 1, &v) && v.matched == 0);
+        ev.ruled = false;
+        detect_event(rules, &ev, on_found, NULL);
+        assert_true(detect_view(rules, counts[k] - 1, &v) && v.matched == 1);
+        detect_free(rules);
+    }
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rules_of_two_fields_do_not_see_calls_that_another_rule_asks_for),
         cmocka_unit_test(many_rules_of_two_fields_find_what_a_comparison_finds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
