@@ -181,21 +181,33 @@ detect_wants(const struct detect *d, uint32_t kind)
 }
 
 uint32_t
-detect_about(const struct detect *d, uint64_t kinds, char *out, size_t n)
+detect_lost(struct detect *d, const struct detect_lost *lost, char *out, size_t n, uint64_t *missed)
 {
     uint32_t found = 0;
     size_t at = 0;
     out[0] = '\0';
+    *missed = 0;
     for (uint32_t i = 0; i < detect_count(d); i++) {
-        const struct detect_rule *r = &d->rule[i];
+        struct detect_rule *r = &d->rule[i];
         bool is = false;
         for (uint32_t k = 0; k < r->matches_n && r->enabled && !r->m->tripwire; k++)
-            is = is || (r->match[k].kinds[0] & kinds) != 0;
+            is = is || (r->match[k].kinds[0] & lost->kinds) != 0;
         found += is;
         if (is && at + strlen(r->m->id) + sizeof ", " <= n)
             at += (size_t)snprintf(out + at, n - at, "%s%s", at > 0 ? ", " : "", r->m->id);
+        if (!is || r->counted)
+            continue;
+        r->missed += lost->events;
+        r->incomplete_ns = lost->now_ns + r->window_ns;
+        *missed += lost->events;
     }
     return found;
+}
+
+void
+detect_skip(struct detect *d, uint64_t now_ns)
+{
+    d->skipped_ns = now_ns;
 }
 
 void
@@ -251,7 +263,11 @@ detect_view(const struct detect *d, uint32_t i, struct detect_view *out)
                                 .matched = r->matched,
                                 .excepted = r->excepted,
                                 .findings = r->findings,
-                                .displaced = r->displaced};
+                                .displaced = r->displaced,
+                                .missed = r->missed,
+                                .incomplete_ns = r->incomplete_ns};
+    if (d->skipped_ns > 0 && !r->m->tripwire && d->skipped_ns + r->window_ns > out->incomplete_ns)
+        out->incomplete_ns = d->skipped_ns + r->window_ns;
     detect_decide(r, out);
     return true;
 }
@@ -277,6 +293,7 @@ void
 detect_enable(struct detect *d, uint32_t i, bool enabled)
 {
     d->rule[i].enabled = enabled;
+    d->rule[i].incomplete_ns = 0;
     if (d->rule[i].table.slot != NULL)
         detect_table_clear(&d->rule[i]);
 }

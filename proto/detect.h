@@ -167,6 +167,10 @@ struct detect_view {
     uint32_t kernel_destinations, kernel_calls; // detect_kernel() has them
     uint64_t measured_ns; // to compare and count an event, the mean of one in 256; 0: not measured
     uint64_t looked_at, matched, excepted, findings, displaced;
+    uint64_t
+        missed; // events that it is about and that were lost; not if a counter of the kernel stands for them
+    uint64_t
+        incomplete_ns; // until then a count may be too low: events were lost, or counts given up. 0: all is there
 };
 
 // All rules together, since they were read: events compared with a rule, and counts that were displaced.
@@ -178,9 +182,16 @@ struct detect_totals detect_totals(const struct detect *d); // NULL: zeros
 // Whether the programs report this system call, as DANGEROUS_CALL or IO_URING.
 bool detect_reports_call(const char *name);
 
-// Writes the ids of enabled rules, other than tripwires, about events of these kinds (bits, of the first 64), as far as they fit. Returns
-// their number. NULL d: none.
-uint32_t detect_about(const struct detect *d, uint64_t kinds, char *out, size_t n);
+// Events of these kinds (bits, of the first 64) were lost, so the counts of enabled rules about them, other than tripwires, are incomplete
+// for a window. Writes their ids, as far as they fit. Returns their number. *missed: events, for each rule for which no counter of the
+// kernel stands. NULL d: none.
+struct detect_lost {
+    uint64_t kinds, events, now_ns;
+};
+uint32_t detect_lost(struct detect *d, const struct detect_lost *lost, char *out, size_t n,
+                     uint64_t *missed);
+// An event was compared with no rule.
+void detect_skip(struct detect *d, uint64_t now_ns);
 
 // Whether a rule is about events of this kind.
 bool detect_wants(const struct detect *d, uint32_t kind);

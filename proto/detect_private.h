@@ -110,7 +110,8 @@ struct detect_rule {
     struct detect_match match[DETECT_STEPS_MAX];
     struct detect_parts *exception;
     uint64_t excepted, findings, displaced;
-    uint64_t timed, timed_ns; // events that were timed
+    uint64_t missed, incomplete_ns; // lost events; until when a count may be too low
+    uint64_t timed, timed_ns;       // events that were timed
     const Stockade__V1__DetectionRule *m;
     const char *file, *message;
     uint32_t line, index, steps;
@@ -167,7 +168,7 @@ struct detect {
     struct detect_kind *kind[DETECT_KINDS]; // NULL: no rules
     struct yaml *tree[DETECT_FILES_MAX + 1];
     struct detect_kernel *kernel; // NULL: rules of a tenant
-    uint64_t events;
+    uint64_t events, skipped_ns;  // when an event was not compared at all
     struct detect_totals totals;
     // Of the current event: hashes by DetectionScope, 0: not computed; and of fields that have a bit.
     uint64_t scope[4];

@@ -345,6 +345,7 @@ report_crowded(struct detect *d, struct detect_rule *r, uint64_t now_ns, detect_
 {
     r->displaced++;
     d->totals.displaced++;
+    r->incomplete_ns = now_ns + r->window_ns;
     if (now_ns < r->table.crowded_ns)
         return;
     r->table.crowded_ns = now_ns + r->window_ns;

@@ -63,17 +63,22 @@ origin(const Stockade__V1__RuleState *m)
                                                                           : "host";
 }
 
+static const char *
+state(const Stockade__V1__RuleState *m)
+{
+    return !m->enabled ? "off" : m->incomplete ? "incomplete" : "on";
+}
+
 static bool
 add_row(struct table *t, const Stockade__V1__RuleState *m)
 {
     char threshold[24], window[QUANTITY_TEXT], findings[24];
     (void)snprintf(threshold, sizeof threshold, "%" PRIu64, m->threshold);
     (void)snprintf(findings, sizeof findings, "%" PRIu64, m->findings);
-    return table_row(t,
-                     (const char *const[]){m->id, m->enabled ? "on" : "off",
-                                           cli_severity_name(m->severity), m->response, threshold,
-                                           quantity_write(m->window_ms, quantity_time_ms, window),
-                                           findings, origin(m), m->file});
+    return table_row(
+        t, (const char *const[]){m->id, state(m), cli_severity_name(m->severity), m->response,
+                                 threshold, quantity_write(m->window_ms, quantity_time_ms, window),
+                                 findings, origin(m), m->file});
 }
 
 static int
@@ -126,6 +131,11 @@ print_rule(const Stockade__V1__RuleState *m)
     (void)printf("compared     %" PRIu64 ", matched %" PRIu64 ", excepted %" PRIu64
                  ", findings %" PRIu64 "\n",
                  m->compared, m->matched, m->excepted, m->findings);
+    if (m->missed + m->displaced > 0)
+        (void)printf("missed       %" PRIu64 " lost events, %" PRIu64 " counts given up\n",
+                     m->missed, m->displaced);
+    if (m->incomplete)
+        (void)printf("incomplete   its counts of this window may be too low\n");
     if (m->file[0] != '\0')
         (void)printf("file         %s:%" PRIu32 "\n", text_clean(m->file, a, sizeof a), m->line);
     if (m->definition[0] != '\0')

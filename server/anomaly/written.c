@@ -144,6 +144,7 @@ compare_own(const struct writing *w, struct tenant_rules *t, const struct detect
         return;
     }
     metrics_add(METRIC_RULE_EVENTS_SKIPPED, 1);
+    detect_skip(t->rules, ev->now_ns);
     struct anomaly_block *b = report ? anomaly_block_of(w->all, w->sandbox) : NULL;
     if (b == NULL)
         return;
@@ -179,13 +180,16 @@ _Static_assert(sizeof classes / sizeof classes[0] == WRITTEN_CLASSES, "a minute 
 
 // Rules that may have missed events say so, once a minute for each class: a flood must not hide from a rule without a trace.
 static void
-report_lost(const struct writing *w, const struct detect *d, uint32_t class, uint64_t minute)
+report_lost(const struct writing *w, struct detect *d, uint32_t class, uint64_t now_ns)
 {
-    const uint64_t lost = w->event->lost->events;
+    const uint64_t lost = w->event->lost->events, minute = now_ns / 60000000000ULL + 1;
+    uint64_t missed = 0;
     struct finding out = {
         .severity = SEVERITY_INFO, .response = RESPONSE_LOG, .score = (double)lost, .threshold = 1};
     char ids[96];
-    const uint32_t n = detect_about(d, classes[class].kinds, ids, sizeof ids);
+    const uint32_t n = detect_lost(d, &(struct detect_lost){classes[class].kinds, lost, now_ns},
+                                   ids, sizeof ids, &missed);
+    metrics_add(METRIC_RULE_EVENTS_LOST, missed);
     struct anomaly_block *b = n > 0 ? anomaly_block_of(w->all, w->sandbox) : NULL;
     if (b == NULL || b->lost_minute[w->of_tenant][class] == minute)
         return;
@@ -202,13 +206,13 @@ static void
 events_lost(struct anomaly *a, struct sandbox *s, const Stockade__V1__Event *m,
             const struct tenant_rules *own)
 {
-    const uint64_t minute = (uint64_t)now_ns(CLOCK_BOOTTIME) / 60000000000ULL + 1;
+    const uint64_t now = (uint64_t)now_ns(CLOCK_BOOTTIME);
     for (uint32_t i = 0; i < WRITTEN_CLASSES; i++) {
         if (strcmp(m->lost->event_class, classes[i].class) != 0)
             continue;
-        report_lost(&(struct writing){a, s, m, false, 0}, a->settings->rules, i, minute);
+        report_lost(&(struct writing){a, s, m, false, 0}, a->settings->rules, i, now);
         if (own != NULL)
-            report_lost(&(struct writing){a, s, m, true, 0}, own->rules, i, minute);
+            report_lost(&(struct writing){a, s, m, true, 0}, own->rules, i, now);
     }
 }
 

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "proto/now.h"
 #include "proto/wire.h"
 #include "server/anomaly/rules.h"
 #include "server/anomaly/settings.h"
@@ -82,6 +83,8 @@ add_counts(struct arena *a, const struct detect_view *v, Stockade__V1__RuleState
     m->excepted = v->excepted;
     m->findings = v->findings;
     m->displaced = v->displaced;
+    m->missed = v->missed;
+    m->incomplete = v->enabled && (uint64_t)now_ns(CLOCK_BOOTTIME) < v->incomplete_ns;
     m->measured_ns = v->measured_ns;
     return m->file != NULL;
 }

@@ -381,6 +381,8 @@
             "Events compared with a detection rule that users have written.")                      \
     COUNTER(RULE_COUNTS_DISPLACED, NUMBER, NONE, NONE, "stockade_rule_counts_displaced_total",     \
             "Counts of such rules that were given up for others while they mattered.")             \
+    COUNTER(RULE_EVENTS_LOST, NUMBER, NONE, NONE, "stockade_rule_events_lost_total",               \
+            "Lost events that such a rule is about, for each rule; their counts are incomplete.")  \
     COUNTER(RULE_EVENTS_SKIPPED, NUMBER, NONE, NONE, "stockade_rule_events_skipped_total",         \
             "Events not compared with the rules of their tenant, which took too long.")            \
     COUNTER(RESPONSES, NUMBER, RESPONSE, NONE, "stockade_finding_responses_total",                 \

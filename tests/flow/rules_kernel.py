@@ -54,6 +54,11 @@ rules:
     severity: notice
     match: {kinds: [io_uring], all: [{call: {exact: [getpid]}}]}
     message: "{call}"
+  - id: spread
+    severity: notice
+    match: {kinds: [connect]}
+    aggregate: {function: distinct, of: destination, threshold: 30, window: 1h}
+    message: "{count} destinations"
 """
 # As many connections as it takes to lose events, and one more in the middle.
 CONNECTIONS = """
@@ -96,8 +101,18 @@ def a_flood_of_connections_hides_no_destination(b):
     check(r.returncode == 0, r)
     until(lambda: findings(b, "--sandbox", box, "--rule", "to-a-port"), "the first connection to it needs no budget")
     lost = until(lambda: findings(b, "--sandbox", box, "--rule", "rules-events-lost"), "the others were lost, and the rule says so")
-    check(len(lost) == 1 and "events of class network were lost, so rules about them (1) may have" in lost[0]["text"] and lost[0]["text"].endswith(": to-a-port"), lost)
+    check(len(lost) == 1 and "events of class network were lost, so rules about them (2) may have" in lost[0]["text"], lost)
+    check(lost[0]["text"].endswith(": to-a-port, spread"), lost)
     check(lost[0]["severity"].lower().endswith("info"), lost)
+    spread = b.json("rules", "show", "spread")[1]
+    check(spread["incomplete"] and int(spread["missed"]) > 1000, f"its count of the window is incomplete, and it says so: {spread}")
+    shown = b.cli("rules", "show", "spread").stdout
+    check(b"lost events, 0 counts given up" in shown and b"incomplete   its counts of this window may be too low" in shown, shown)
+    check(any(line.startswith(b"spread  ") and b"incomplete" in line for line in b.cli("rules", "ls", "--host").stdout.splitlines()), "also in the list")
+    counted = b.json("rules", "show", "to-a-port")[1]
+    check(not counted.get("incomplete") and int(counted.get("missed", 0)) == 0, f"the kernel's counter stands for what was lost: {counted}")
+    metrics = b.cli("metrics", "--prometheus", "rule_events_lost").stdout.decode().splitlines()
+    check([float(line.split()[1]) >= int(spread["missed"]) for line in metrics if not line.startswith("#")] == [True], f"the metric has them: {metrics}")
     b.cli("rm", box)
 
 
