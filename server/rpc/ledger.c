@@ -46,6 +46,10 @@ static const char *const names[LEDGER_ACCOUNTS] = {
     [LEDGER_CPU_MILLIS] = "cpu-millis",
     [LEDGER_MEMORY_BYTES] = "memory-bytes",
     [LEDGER_DISK_BYTES] = "disk-bytes",
+    [LEDGER_LEAVING_SANDBOXES] = "leaving-sandboxes",
+    [LEDGER_LEAVING_CPU_MILLIS] = "leaving-cpu-millis",
+    [LEDGER_LEAVING_MEMORY_BYTES] = "leaving-memory-bytes",
+    [LEDGER_LEAVING_DISK_BYTES] = "leaving-disk-bytes",
 };
 
 const char *

@@ -22,7 +22,7 @@ enum ledger_account {
     LEDGER_KEYS,        // idempotency keys
     LEDGER_KEY_BYTES,   // of results kept for them
     LEDGER_KEY_WRITES,  // changes of them that wait for the disk
-    LEDGER_SANDBOXES,   // including promised ones
+    LEDGER_SANDBOXES,   // including promised ones, without those that are being removed
     LEDGER_JOBS,        // that run
     LEDGER_KEPT,        // jobs that have ended and can still be attached to
     LEDGER_LAYER_BYTES, // of layers of files that forks share
@@ -30,6 +30,10 @@ enum ledger_account {
     LEDGER_CPU_MILLIS,  // limits of sandboxes, also of promised ones
     LEDGER_MEMORY_BYTES,
     LEDGER_DISK_BYTES,
+    LEDGER_LEAVING_SANDBOXES, // that are being removed, and what they still hold
+    LEDGER_LEAVING_CPU_MILLIS,
+    LEDGER_LEAVING_MEMORY_BYTES,
+    LEDGER_LEAVING_DISK_BYTES,
     LEDGER_ACCOUNTS,
 };
 

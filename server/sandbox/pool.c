@@ -56,7 +56,9 @@ static uint32_t
 kept_from(const struct template_pool *tpool, const struct tenant *t)
 {
     uint32_t pool = tpool->template->pool;
-    return t != NULL && tenant_held(t, LEDGER_SANDBOXES) > pool ? pool / KEPT_PART : 0;
+    const uint64_t has =
+        t != NULL ? tenant_held(t, LEDGER_SANDBOXES) + tenant_held(t, LEDGER_LEAVING_SANDBOXES) : 0;
+    return has > pool ? pool / KEPT_PART : 0;
 }
 
 static bool
@@ -308,8 +310,15 @@ on_young_ended(void *cookie)
     pool_has_room(tpool->pool);
 }
 
+static void
+on_left(void *cookie)
+{
+    const struct template_pool *tpool = cookie;
+    pool_has_left(tpool->pool);
+}
+
 const struct sandbox_maker pool_maker = {
-    .created = on_made, .lost = on_lost, .young_ended = on_young_ended};
+    .created = on_made, .lost = on_lost, .young_ended = on_young_ended, .left = on_left};
 
 // Those whose interpreter starts take a place of the pool, but not of a request that waits. Requests of tenants that may not begin more at
 // the moment are served from the pool later.

@@ -35,6 +35,8 @@ pool_may_begin(struct pool *p, struct tenant *t)
 {
     const uint64_t now_ns = uv_hrtime();
     uint64_t again_ns = 0;
+    if (t != NULL && !sandbox_may_follow(t))
+        return false; // pool_has_left() follows
     if (t == NULL || pace_may(t, p->processors, now_ns, &again_ns))
         return true;
     if (p->pace == NULL)
@@ -53,6 +55,13 @@ void
 pool_has_room(struct pool *p)
 {
     if (p->pace != NULL && !p->stopped)
+        (void)loop_timer_start(p->srv->loop, &p->pace, 0, on_pace, p);
+}
+
+void
+pool_has_left(struct pool *p)
+{
+    if (p->waiting_n > 0 && !p->stopped)
         (void)loop_timer_start(p->srv->loop, &p->pace, 0, on_pace, p);
 }
 

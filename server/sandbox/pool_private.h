@@ -88,6 +88,8 @@ bool pool_make_room(struct pool *p, const char *tenant);
 bool pool_may_begin(struct pool *p, struct tenant *t);
 // A tenant may begin another sandbox: the requests that wait for that are tried in the next turn of the loop.
 void pool_has_room(struct pool *p);
+// A sandbox that a tenant had is removed completely: the requests that wait for that are tried in the next turn of the loop.
+void pool_has_left(struct pool *p);
 // Whether the tenant has requests in the queue for that reason: a new one goes behind them.
 bool pool_is_behind(const struct template_pool *tpool, const struct tenant *t);
 uint32_t pool_processors(void);

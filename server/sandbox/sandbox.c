@@ -101,6 +101,9 @@ sandbox_settle(struct sandbox *s)
     loop_timer_stop(&s->wait_timer);
     struct tenant *t = s->tenant;
     const struct limits reserved = s->reserved;
+    const struct sandbox_maker *maker = s->maker;
+    void *maker_cookie = s->maker_cookie;
+    const bool leaving = s->leaving;
     struct sandboxes *all = s->all;
     struct err e;
     (void)err_set(
@@ -114,8 +117,12 @@ sandbox_settle(struct sandbox *s)
     sandbox_spec_clear(&s->spec);
     simulation_unref(s->simulation);
     free(s);
-    if (t != NULL)
+    if (t != NULL && leaving)
+        sandbox_left(t, &reserved);
+    else if (t != NULL)
         sandbox_release(t, &reserved);
+    if (t != NULL && maker->left != NULL)
+        maker->left(maker_cookie);
     sandbox_table_settle(all);
 }
 
@@ -219,6 +226,7 @@ sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter 
     enum sandbox_state before = s->state;
     sandbox_move(s, SANDBOX_DELETING);
     sandbox_hold(s);
+    s->leaving = s->tenant != NULL && sandbox_leave(s->tenant, &s->reserved);
     if (pace_end(&s->young) && s->maker->young_ended != NULL)
         s->maker->young_ended(s->maker_cookie);
     loop_timer_stop(&s->ttl);

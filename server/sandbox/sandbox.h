@@ -172,6 +172,7 @@ struct sandbox {
     enum sandbox_state state;
     struct tenant *tenant;  // NULL while it has no owner
     struct limits reserved; // of the tenant's quotas
+    bool leaving;           // and not of them any more: sandbox_leave()
     struct sandbox_spec spec;
     uint64_t begun_ns;  // when its birth was requested: uv_hrtime()
     int64_t created_ms; // CLOCK_REALTIME
@@ -264,6 +265,7 @@ struct sandbox_maker {
                     const struct err *e);          // READY; s NULL: it failed
     void (*lost)(void *cookie, struct sandbox *s); // a READY one is being destroyed
     void (*young_ended)(void *cookie);             // pace.h; NULL: nobody waits for that
+    void (*left)(void *cookie); // one that a tenant had is removed; NULL: nobody waits for that
 };
 
 // Starts to create a sandbox with these limits. It has no owner yet: see sandbox_take. Counts towards quotas.sandboxes from now on:
@@ -276,6 +278,14 @@ int sandbox_create(struct sandboxes *all, const struct template *t, const struct
 int sandbox_reserve(struct sandboxes *all, const char *tenant, const struct limits *limits,
                     struct tenant **out, struct err *e);
 void sandbox_release(struct tenant *t, const struct limits *limits);
+
+// A sandbox that is being removed takes nothing of its tenant's quotas any more, so that the next one need not wait for that:
+// sandbox_leave() moves what it had reserved to accounts of its own, and sandbox_left() follows. Their bound: while more than a
+// whole quota is being removed, the tenant's next sandboxes wait (sandbox_may_follow()), so a tenant has at most twice its
+// quota. False: its ledger cannot be saved; sandbox_release() follows.
+bool sandbox_leave(struct tenant *t, const struct limits *limits);
+void sandbox_left(struct tenant *t, const struct limits *limits);
+bool sandbox_may_follow(const struct tenant *t);
 
 // ALREADY_EXISTS if another sandbox of the caller has this name. "" is always free.
 int sandbox_check_name(const struct sandboxes *all, const char *tenant, const char *name,

@@ -167,11 +167,12 @@ sandbox_table_settle(struct sandboxes *all)
 static const struct {
     enum quota quota;
     int limit; // -1: one sandbox
+    enum ledger_account leaving;
 } takes[] = {
-    {QUOTA_SANDBOXES, -1},
-    {QUOTA_CPU_MILLIS, LIMIT_CPU_MILLIS},
-    {QUOTA_MEMORY_BYTES, LIMIT_MEMORY_BYTES},
-    {QUOTA_DISK_BYTES, LIMIT_DISK_BYTES},
+    {QUOTA_SANDBOXES, -1, LEDGER_LEAVING_SANDBOXES},
+    {QUOTA_CPU_MILLIS, LIMIT_CPU_MILLIS, LEDGER_LEAVING_CPU_MILLIS},
+    {QUOTA_MEMORY_BYTES, LIMIT_MEMORY_BYTES, LEDGER_LEAVING_MEMORY_BYTES},
+    {QUOTA_DISK_BYTES, LIMIT_DISK_BYTES, LEDGER_LEAVING_DISK_BYTES},
 };
 enum { TAKES = sizeof takes / sizeof takes[0] };
 
@@ -214,6 +215,42 @@ sandbox_release(struct tenant *t, const struct limits *limits)
 {
     give_back(t, limits, TAKES);
     tenant_drop(t);
+}
+
+static void
+release_leaving(struct tenant *t, const struct limits *l, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        tenant_release(t, takes[i].leaving, taken(i, l));
+}
+
+bool
+sandbox_leave(struct tenant *t, const struct limits *limits)
+{
+    struct err e;
+    for (size_t i = 0; i < TAKES; i++)
+        if (tenant_charge(t, takes[i].leaving, taken(i, limits), UINT64_MAX, &e) < 0) {
+            release_leaving(t, limits, i);
+            return false;
+        }
+    give_back(t, limits, TAKES);
+    return true;
+}
+
+void
+sandbox_left(struct tenant *t, const struct limits *limits)
+{
+    release_leaving(t, limits, TAKES);
+    tenant_drop(t);
+}
+
+bool
+sandbox_may_follow(const struct tenant *t)
+{
+    for (size_t i = 0; i < TAKES; i++)
+        if (tenant_held(t, takes[i].leaving) > tenant_quota(t, takes[i].quota))
+            return false;
+    return true;
 }
 
 static bool

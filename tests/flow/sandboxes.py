@@ -28,6 +28,15 @@ templates:
     limits_max: {memory: 128M}
     pool: 0
 """
+NARROW = """
+pool: 2
+bpf: {enabled: false}
+quotas: {sandboxes_per_caller: 1, memory_per_caller: 200M}
+limits_default: {memory: 64M}
+limits_max: {memory: 200M}
+templates:
+  - name: default
+"""
 PAUSED, RUNNING = 2, 1
 
 
@@ -225,6 +234,25 @@ def a_quota_is_named(b, c):
     delete(c, create(c).id)
 
 
+def one_that_is_being_removed_does_not_count(_, __):
+    """Run after run at a quota of one; also when more are being removed than that. The quota of those that live holds all the while."""
+    with Broker(config=NARROW, name="-narrow") as b:
+        for turn in range(30):
+            r = b.cli("run", "true")
+            check(r.returncode == 0, f"turn {turn}: {r}")
+        script = "python3 -c 'b = bytes(b\"x\" * (40 << 20)); open(\"/tmp/big\", \"wb\").write(b); print(len(b))'"
+        for turn in range(6):  # the limits of two are more than the caller may have
+            r = b.cli("run", "--memory", "160M", "--disk", "64M", "sh", "-c", script)
+            check(r.returncode == 0 and r.stdout == b"41943040\n", f"turn {turn}: {r}")
+        c = connect(b)
+        box = create(c).id
+        check(no(c, "Create", {}, EXHAUSTED, "has 1 sandboxes").reason == "QUOTA_SANDBOXES", "one that lives counts")
+        quota = next(q for q in c.unary("/stockade.v1.SystemService/Info", {}).quotas if q.name == "sandboxes")
+        check((quota.used, quota.limit) == (1, 1), f"{quota}")
+        delete(c, box)
+        check(b.cli("run", "true").returncode == 0, "and no more when it is removed")
+
+
 def sandboxes_of_another_user_are_not_found(b, c):
     box = create(c, name="secret").id
     job = c.start(box, "sleep 60")
@@ -267,7 +295,7 @@ TESTS = [what_is_above_a_maximum_is_refused_with_both_values, fields_out_of_boun
          lists_come_in_pages_oldest_first_and_by_label, labels_change_one_by_one_and_those_that_go_make_room,
          time_to_live_ends_a_sandbox_and_can_be_put_off, a_pause_holds_wall_limits_and_jobs,
          a_paused_sandbox_can_be_deleted, a_change_with_a_key_is_answered_again_and_not_made_again,
-         what_is_read_is_read_anew_whatever_its_key, a_quota_is_named, sandboxes_of_another_user_are_not_found,
+         what_is_read_is_read_anew_whatever_its_key, a_quota_is_named, one_that_is_being_removed_does_not_count, sandboxes_of_another_user_are_not_found,
          delete_answers_when_nothing_is_left, a_create_whose_caller_has_gone_leaves_nothing_beyond_its_time_to_live]
 
 if __name__ == "__main__":

@@ -396,6 +396,46 @@ a_reservation_is_refused_above_the_quota_and_when_the_ledger_fails_and_leaks_not
     sandboxes_free(all);
 }
 
+static void
+what_is_being_removed_leaves_room_for_as_much_again(void **state)
+{
+    (void)state;
+    static const struct quotas two = {.usual = {[QUOTA_SANDBOXES] = 2, [QUOTA_MEMORY_BYTES] = 100}};
+    static const struct limits half = {.v = {[LIMIT_MEMORY_BYTES] = 50}};
+    static const struct limits all_of_it = {.v = {[LIMIT_MEMORY_BYTES] = 100}};
+    struct tenants tenants = {.quotas = &two};
+    struct server other = {.tenants = &tenants};
+    struct sandboxes *all = sandboxes_new(&other, &settings);
+    struct tenant *t[5] = {NULL};
+    struct err e;
+    assert_int_equal(sandbox_reserve(all, "uid:1", &half, &t[0], &e), 0);
+    assert_int_equal(sandbox_reserve(all, "uid:1", &half, &t[1], &e), 0);
+    assert_int_equal(sandbox_reserve(all, "uid:1", &half, &t[2], &e), -EDQUOT);
+    assert_true(sandbox_leave(t[0], &half));
+    assert_true(sandbox_leave(t[1], &half));
+    assert_int_equal(sandboxes_count_of(all, "uid:1"), 0);
+    assert_true(sandbox_may_follow(t[0]));
+    assert_int_equal(sandbox_reserve(all, "uid:1", &half, &t[2], &e), 0);
+    assert_int_equal(sandbox_reserve(all, "uid:1", &half, &t[3], &e), 0);
+    assert_int_equal(sandbox_reserve(all, "uid:1", &half, &t[4], &e), -EDQUOT);
+    assert_true(sandbox_leave(t[2], &half)); // three of them: more than the quota
+    assert_false(sandbox_may_follow(t[0]));
+    sandbox_left(t[0], &half);
+    assert_true(sandbox_may_follow(t[1]));
+    sandbox_left(t[1], &half);
+    sandbox_left(t[2], &half);
+    sandbox_release(t[3], &half);
+    assert_int_equal(sandbox_reserve(all, "uid:1", &all_of_it, &t[0], &e), 0);
+    assert_true(sandbox_leave(t[0], &all_of_it));
+    assert_int_equal(sandbox_reserve(all, "uid:1", &half, &t[1], &e), 0);
+    assert_true(sandbox_leave(t[1], &half)); // of the bytes
+    assert_false(sandbox_may_follow(t[0]));
+    sandbox_left(t[1], &half);
+    sandbox_left(t[0], &all_of_it);
+    assert_null(tenant_find(&tenants, "uid:1"));
+    sandboxes_free(all);
+}
+
 int
 main(void)
 {
@@ -413,6 +453,7 @@ main(void)
         cmocka_unit_test_teardown(a_held_sandbox_exists_until_it_is_released, teardown),
         cmocka_unit_test(
             a_reservation_is_refused_above_the_quota_and_when_the_ledger_fails_and_leaks_nothing),
+        cmocka_unit_test(what_is_being_removed_leaves_room_for_as_much_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
