@@ -15,7 +15,8 @@ import time
 
 from broker import Broker, small_disk
 from cli import expect
-from runner import check, run_cases, until
+from runner import Skipped, check, run_cases, until
+from volumes import loops
 
 CONFIG = """
 socket: {mode: 0666}
@@ -26,6 +27,7 @@ limits_max: {disk: 256M, memory: 512M}
 templates:
   - {name: default, limits: {disk: 128M, memory: 256M}}
   - {name: other, limits: {disk: 16M, memory: 128M}}
+  - {name: disk, storage: disk, pool: 0, limits: {disk: 32M, memory: 128M}}
 """
 KILLS = int(os.environ.get("STOCKADE_KILLS", "6"))
 
@@ -235,12 +237,24 @@ def is_whole(b, name, text):
 
 def a_kill_in_the_middle_leaves_the_old_state_or_the_new_one(b):
     """Of the broker or of a keeper, while a state is kept, while all are listed, and while one is deleted."""
-    rng = random.Random(1)
+    kill_in_the_middle(b, random.Random(1), KILLS, "default")
+
+
+def a_kill_in_the_middle_does_so_with_files_on_disk(b):
+    row = b.feature("storage-on-disk")
+    if not row["available"]:
+        raise Skipped(row["detail"])
+    kill_in_the_middle(b, random.Random(3), max(3, KILLS // 2), "disk")
+    disks = os.path.join(b.state, "disks")
+    until(lambda: not loops(b) and not os.listdir(disks), lambda: f"no disk is left over: {loops(b)} {os.listdir(disks)}")
+
+
+def kill_in_the_middle(b, rng, kills, template):
     known, keepers = {}, 0
-    for turn in range(KILLS):
+    for turn in range(kills):
         what = rng.choice(("keep", "keep", "ls", "rm")) if known else "keep"
         name = f"k{turn}" if what == "keep" else rng.choice(list(known))
-        one = box(b)
+        one = box(b, "--template", template)
         if what == "keep":
             known[name] = f"turn {turn}"
             sh(b, one, f"echo {known[name]} > A; head -c {rng.choice([0, 4 << 20, 12 << 20])} /dev/urandom > big; "
@@ -266,7 +280,7 @@ def a_kill_in_the_middle_leaves_the_old_state_or_the_new_one(b):
             oldest = next(iter(known))
             expect(b.cli("snapshot", "rm", oldest), 0)
             del known[oldest]
-    print(f"{KILLS} kills, {keepers} of keepers, {len(known)} states at the end", flush=True)
+    print(f"{kills} kills, {keepers} of keepers, {len(known)} states at the end", flush=True)
     for name, text in known.items():
         is_whole(b, name, text)
     forget(b)
@@ -337,7 +351,7 @@ def main():
         cases = (what_is_not_there_is_refused, names_quota_and_templates_are_checked, another_caller_sees_nothing,
                  they_outlast_sandbox_and_broker, a_flipped_bit_is_found_and_the_rest_stays_usable,
                  a_record_that_cannot_be_read_is_left_and_no_layer_removed,
-                 a_kill_in_the_middle_leaves_the_old_state_or_the_new_one,
+                 a_kill_in_the_middle_leaves_the_old_state_or_the_new_one, a_kill_in_the_middle_does_so_with_files_on_disk,
                  a_kill_in_the_middle_of_a_commit_leaves_the_old_files_or_the_new_ones, a_full_disk_refuses_and_loses_nothing)
         return run_cases(cases, lambda case: case(b), lambda: tidy_up(b))
 
