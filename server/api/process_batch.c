@@ -178,11 +178,6 @@ check_reset(const Stockade__V1__RunBatchRequest *m, const struct sandbox_spec *b
                          "the jobs of template %s are root inside, so they change more "
                          "than their own files: only BATCH_RESET_SANDBOX is possible",
                          box->template->name);
-    if (box->template->on_disk)
-        return err_field(e, "reset",
-                         "the files of template %s are on disk, where each job gets a new file "
-                         "system: only BATCH_RESET_SANDBOX is possible",
-                         box->template->name);
     if (box->image != NULL)
         return err_field(e, "reset",
                          "%s was made from a sandbox, whose files a reset would lose: only "

@@ -23,7 +23,7 @@
 enum {
     ARENA_MAX = 8 * 1024 * 1024, // of one job, unpacked
     RETRY_MS = 50,               // after a quota refused a sandbox
-    UNCLEAN_MAX = 32,            // sandboxes; then jobs fail
+    UNCLEAN_MAX = 32,            // sandboxes that cannot be reset; then jobs fail
     UNREAD_MAX = 8 * 1024 * 1024,
 };
 
@@ -345,10 +345,13 @@ add_lane(struct batch_job *j, struct sandbox *sb)
     struct batch *b = j->batch;
     const bool hopeless = b->unclean >= UNCLEAN_MAX;
     if (hopeless || !batch_lane_add(b, sb)) {
-        if (hopeless)
-            (void)err_set(&e, ERR_UNAVAILABLE, "%d new sandboxes could not be reset", UNCLEAN_MAX);
-        else
+        if (hopeless) {
+            e = b->unclean_why;
+            e.code = ERR_UNAVAILABLE; // the job is not tried again
+            (void)err_wrap(&e, "new sandboxes could not be reset, the last of them");
+        } else {
             (void)err_sys(&e, ENOMEM, "keep a sandbox for a batch");
+        }
         sandbox_destroy(sb, &e, NULL);
         not_started(j, &e);
         return;

@@ -13,7 +13,8 @@
 #include "server/sandbox/pool.h"
 
 enum {
-    JOBS_MAX = 1000,    // of one sandbox: bounds what the kernel counts and caches of them
+    JOBS_MAX = 1000, // of one sandbox: bounds what the kernel counts and caches of them
+    UNCLEAN_FULL = 8,
     MEMORY_PART = 4,    // of its limit that may still be charged to it between two jobs
     REST_MS = 5 * 1000, // without a job, then its sandboxes are given up
 };
@@ -177,6 +178,18 @@ batch_lane_warmed(struct batch_lane *l, const struct sandbox *s)
     batch_soon(l->batch);
 }
 
+// A full disk (storage: disk) needs fewer tries: each of them makes one.
+static void
+note_first(struct batch *b, const struct err *e)
+{
+    if (e == NULL) {
+        b->unclean = 0;
+        return;
+    }
+    b->unclean += e->code == ERR_RESOURCE_EXHAUSTED ? UNCLEAN_FULL : 1;
+    b->unclean_why = *e;
+}
+
 static void
 on_reset(void *cookie, struct sandbox *s, const struct err *e)
 {
@@ -184,7 +197,7 @@ on_reset(void *cookie, struct sandbox *s, const struct err *e)
     struct batch *b = l->batch;
     l->state = LANE_IDLE;
     if (l->jobs == 0)
-        b->unclean = e != NULL ? b->unclean + 1 : 0;
+        note_first(b, e);
     if (e != NULL ||
         cgstat_memory(&s->dirs) > l->idle_bytes + l->limits.memory_bytes / MEMORY_PART) {
         give_up(l);

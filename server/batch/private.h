@@ -42,6 +42,7 @@ struct batch {
     uint64_t unread;             // bytes of output of those that are done
     struct list *next;           // in `done`: the next one to send; &done: none
     uint32_t unclean; // sandboxes, one after the other, that could not be reset for their first job
+    struct err unclean_why; // the last of them
     struct batch_follower *follower;
     struct loop_timer *soon, *retry, *deadline, *keep, *rest;
 };

@@ -112,12 +112,12 @@ remember(const struct slot *slot, struct err *e)
     return tree_fresh_remember(&p, e);
 }
 
+// 1: it needs a scratch disk first (storage: disk).
 static int
 reset(struct spawner *s, struct slot *slot, const struct spawn_request *q, int *disk_fd,
-      struct err *e)
+      struct scratch_size *needs, struct err *e)
 {
     uint32_t layer = 0;
-    struct scratch_size needs;
     int r = slot_check_idle(slot, q->arg, e);
     if (r == 0 && slot->queues_fd < 0)
         r = prepare(s, slot, e);
@@ -126,7 +126,7 @@ reset(struct spawner *s, struct slot *slot, const struct spawn_request *q, int *
     if (r == 0)
         r = ipc_clear(slot->pid_fd, s->ipc_home_fd, slot->queues_fd, e);
     if (r == 0 && !is_untouched(slot)) {
-        r = tier_of(s, slot)->swap(s, slot, q, &layer, disk_fd, &needs, e);
+        r = tier_of(s, slot)->swap(s, slot, q, &layer, disk_fd, needs, e);
         if (r == 0)
             r = remember(slot, e);
     }
@@ -137,8 +137,11 @@ void
 reset_handle(struct spawner *s, struct slot *slot, const struct spawn_request *q, struct answer *a)
 {
     struct err e;
+    struct scratch_size needs;
     int disk_fd = -1;
-    int r = reset(s, slot, q, &disk_fd, &e);
+    int r = reset(s, slot, q, &disk_fd, &needs, &e);
+    if (r > 0 && (r = scratch_wish(s, slot, &needs, q, a, &e)) == 0)
+        return; // swap_with_disk() begins again
     if (r == 0) {
         answer_reply(a)->ok = 1;
         answer_reply(a)->fds = disk_fd >= 0;

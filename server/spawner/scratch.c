@@ -53,7 +53,11 @@ wishes(const struct slot *slot)
 static int
 begin(struct spawner *s, const struct slot *slot, struct scratch_wish *w, struct err *e)
 {
-    int trim_fd = slot->layers != NULL && slot->layers->top != 0 ? slot->layers->under_fd : -1;
+    const struct tree_layers *l = slot->layers;
+    // Of a sandbox that is reset, the first disk, which no job reaches any more.
+    const int trim_fd = l != NULL && l->recycled   ? slot->disk_fd
+                        : l != NULL && l->top != 0 ? l->under_fd
+                                                   : -1;
     int r = disk_process_scratch(s, slot, w->number, &w->size, trim_fd, e);
     s->scratch_waits -= w->state == WISH_WAITS;
     s->scratch_waits += r == 1;

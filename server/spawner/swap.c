@@ -24,6 +24,7 @@ refuse(struct spawner *s, const struct slot *slot, const struct spawn_request *q
     (void)err_wrap(&e, "%s sandbox %s",
                    q->op == SPAWN_SEAL      ? "seal the files of"
                    : q->op == SPAWN_RESTORE ? "restore the files of"
+                   : q->op == SPAWN_RESET   ? "reset"
                                             : "give inherited files to",
                    slot->name);
     answer_err(s, a, &e);
@@ -59,7 +60,7 @@ swap_with_disk(struct spawner *s, struct slot *slot, const struct spawn_request 
 {
     struct err e = *why;
     if (slot->scratch_fd >= 0 && slot->state == SLOT_LIVE) {
-        swap_handle(s, slot, q, a);
+        (q->op == SPAWN_RESET ? reset_handle : swap_handle)(s, slot, q, a);
     } else {
         if (slot->scratch_fd >= 0)
             (void)err_set(&e, ERR_FAILED_PRECONDITION, "it was paused meanwhile");

@@ -465,8 +465,6 @@ plan_fresh(struct work *w, struct err *e)
         return err_set(e, ERR_FAILED_PRECONDITION, "it has layers that are kept");
     if (w->tree->roots[w->plan->root].user_root)
         return err_set(e, ERR_FAILED_PRECONDITION, "its jobs are root inside");
-    if (w->plan->on_disk)
-        return err_set(e, ERR_FAILED_PRECONDITION, "its files are on disk");
     w->top = 0;
     return make_room(w, e);
 }

@@ -13,6 +13,13 @@ from broker import Broker, hybrid
 from runner import check, run_cases, until
 from slowness import scaled
 
+DISK = """
+pool: 2
+bpf: {enabled: false}
+templates:
+  - {name: default, storage: disk, limits: {disk: 32M, inodes: 2000}}
+"""
+
 # Everything that a job can see of its sandbox, as one line of JSON.
 LOOK = r"""
 import ctypes, json, os, resource, socket
@@ -359,10 +366,15 @@ CASES = [what_it_cannot_clean_is_refused, a_job_finds_nothing_of_what_another_le
          jobs_with_other_limits_run_as_well, a_sandbox_that_is_deleted_or_used_is_replaced, nothing_is_left_of_a_batch,
          a_batch_that_waits_gives_its_sandboxes_up, another_tenant_is_not_kept_waiting,
          a_client_that_is_killed_resumes_without_a_second_execution, a_neighbour_that_is_cancelled_disturbs_nobody]
+ON_DISK = [a_job_finds_nothing_of_what_another_left, what_stays_is_what_is_documented, nothing_is_left_of_a_batch,
+           a_client_that_is_killed_resumes_without_a_second_execution]
 NARROW = [at_a_quota_of_sandboxes_it_goes_on_with_those_that_it_has]
 
 if __name__ == "__main__":
     with Broker() as broker:
         CODE = run_cases(CASES, lambda case: case(broker))
+    with Broker(config=DISK) as broker:
+        if broker.feature("storage-on-disk")["available"]:
+            CODE = run_cases(ON_DISK, lambda case: case(broker)) or CODE
     with Broker(config="pool: 2\nquotas:\n  sandboxes_per_caller: 2\n") as broker:
         sys.exit(CODE or run_cases(NARROW, lambda case: case(broker)))

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sandboxes whose files are on disk: what is refused, that files are no memory, limits, layers, a full host, kill -9, nothing left."""
 
+import json
 import os
 import signal
 import subprocess
@@ -91,11 +92,6 @@ def a_size_above_the_maximum_is_refused(b, c):
         check(failed.code == INVALID and field in str(failed.details), f"{limits}: {failed}")
 
 
-def no_batch_recycles_one(b, c):
-    failed = c.fails(PROCESS + "RunBatch", {"key": "k", "reset": 2})
-    check(failed.code == INVALID and "reset" in str(failed), f"{failed}")
-
-
 # ---- what works
 
 
@@ -176,6 +172,26 @@ def limits_hold_and_what_the_template_says_fits(b, c):
     remove(c, box)
 
 
+def batch(b, scripts):
+    lines = "\n".join(json.dumps({"args": ["sh", "-c", script]}) for script in scripts)
+    r = b.cli("batch", "--reset", "files", "-p", "1", "-", input=lines.encode())
+    return r, [d["stdout"].split() for d in sorted(map(json.loads, r.stdout.splitlines()), key=lambda d: d["number"])]
+
+
+def a_batch_recycles_one(b, c):
+    """A job that wrote something costs a new disk, of the whole size; one that did not costs nothing."""
+    where = "readlink /proc/self/ns/ipc; stat -c %d /tmp; "
+    fill = where + FILL % "/tmp/full"
+    left = where + "echo A*; echo /tmp/* /dev/shm/*"  # which changes a time
+    r, told = batch(b, [where, where, where + "echo x > A; echo x > /dev/shm/S", where, fill, left, fill])
+    check(r.returncode == 0 and len(told) == 7, f"{r}")
+    check(told[0] == told[1] == told[2], f"nothing was written: {told}")
+    check(told[2][0] == told[3][0] and told[2][1] != told[3][1] and told[3] == told[4][:2], f"another disk after one that wrote: {told}")
+    check(told[5][2:] == ["A*", "/tmp/*", "/dev/shm/*"], f"no job finds a file: {told}")
+    check(all(t[2] == "28" and 95 * MIB <= int(t[3]) <= 100 * MIB for t in (told[4], told[6])), f"each has the whole limit: {told}")
+    until(lambda: len(loops(b)) <= 1, lambda: f"only a ready one has a disk: {loops(b)}")
+
+
 def layers_of_it_are_on_disk(b, c):
     """Snapshots, while a job runs too, rollbacks, forks and a transaction."""
     box = new(c)
@@ -227,6 +243,9 @@ def a_full_host_refuses_and_harms_nobody(b, c):
         remove(c, small)
         failed = c.fails("/stockade.v1.SnapshotService/Create", {"sandbox": boxes[0]})
         check(failed.code == EXHAUSTED and "HOST_DISK_FULL" in str(failed.details), f"no room for another upper layer: {failed}")
+        remove(c, boxes.pop())
+        r, _ = batch(b, ["true"])
+        check(r.returncode == 1 and b"could not be reset" in r.stdout and b"has no room for" in r.stdout, f"nor for that of a batch that recycles: {r}")
         for box in boxes:
             errno, n = sh(c, box, FILL % "/tmp/full").split()
             check(errno == "28" and int(n) >= 95 * MIB, f"each has what it was promised: {n}")
@@ -259,7 +278,7 @@ def kills_leave_nothing(b, c):
 
 
 TESTS = [a_host_without_what_it_needs_has_the_template_disabled, a_word_that_is_none_is_refused, a_size_above_the_maximum_is_refused,
-         no_batch_recycles_one, each_has_the_size_that_it_asks_for, one_that_is_cancelled_leaves_nothing, files_are_no_memory, limits_hold_and_what_the_template_says_fits, layers_of_it_are_on_disk, one_that_sleeps_wakes,
+         each_has_the_size_that_it_asks_for, one_that_is_cancelled_leaves_nothing, files_are_no_memory, a_batch_recycles_one, limits_hold_and_what_the_template_says_fits, layers_of_it_are_on_disk, one_that_sleeps_wakes,
          a_full_host_refuses_and_harms_nobody, kills_leave_nothing]
 
 
