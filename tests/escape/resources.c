@@ -408,15 +408,28 @@ queues_and_timers(void)
     return held("%d timers, %d queues, %d signals, then refused", timers, queues, signals);
 }
 
-// Stays at every limit that does not end it: CPU, processes, disk, open files; until the timeout.
+// Stays at every limit that does not end it: CPU, processes, disk, open files; until the timeout. It begins at the end of
+// its input, which the harness closes for all at once. The children compute as soon as there are as many as the limit
+// permits: before, they would keep their parent from it.
 static int
 everything_at_once(void)
 {
+    int all_there[2];
+    char none;
+    if (pipe2(all_there, O_CLOEXEC) != 0)
+        return escaped("pipe: %s", strerror(errno));
+    while (read(STDIN_FILENO, &none, 1) > 0)
+        ;
     while (getpid() != 0) {
         pid_t child = fork();
-        if (child == 0)
+        if (child == 0) {
+            (void)close(all_there[1]);
+            (void)!read(all_there[0], &none, 1);
             (void)spin(NULL);
+        }
         if (child < 0) {
+            (void)close(all_there[1]);
+            all_there[1] = -1;
             (void)fill("/tmp", 64);
             while (open("/dev/null", O_RDONLY) >= 0)
                 ;
