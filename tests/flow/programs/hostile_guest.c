@@ -322,6 +322,15 @@ blocking_terminal(uint32_t job)
     (void)pthread_create(&t, NULL, write_on, NULL);
 }
 
+// The same, and the job ends: the broker reads until nothing is there, so it always comes to a read that could wait.
+static void
+blocking_at_the_end(uint32_t job)
+{
+    blocking_terminal(job);
+    (void)usleep(20000); // the threads run
+    exited(job, 0);
+}
+
 static void
 cgroups(uint32_t job)
 {
@@ -384,6 +393,7 @@ static const struct {
     {"itself", itself},
     {"lingering", lingering},
     {"blocking-terminal", blocking_terminal},
+    {"blocking-at-the-end", blocking_at_the_end},
     {"cgroups", cgroups},
     {"forks", forks},
     {"long-failure", long_failure},
