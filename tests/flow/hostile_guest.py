@@ -5,11 +5,13 @@ wait. The call ends with an error, other callers are served meanwhile, and nothi
 
 The guest is programs/hostile_guest.c, beside links to the programs of the build."""
 
+import contextlib
 import os
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from replaced import build_without
 
@@ -98,11 +100,12 @@ def what_breaks_the_protocol_ends_the_sandbox_and_says_how(b):
 
 
 def a_guest_that_never_answers_is_ended_by_the_time_limit(b):
-    for name in ("silent", "never-ends", "deaf"):
-        with Neighbour(b):
-            r = attack(b, name)
+    """Three at a time, each in a sandbox of its own: what takes time is their limits."""
+    with Neighbour(b), ThreadPoolExecutor() as pool:
+        answers = pool.map(lambda name: (name, attack(b, name)), ("silent", "never-ends", "deaf"))
+        for name, r in answers:
             check(r.returncode not in (0, None), f"{name}: {r}")
-        is_served(b)
+    is_served(b)
 
 
 def a_guest_that_does_not_answer_start_loses_its_sandbox(b):
@@ -172,15 +175,20 @@ def cpu_seconds(pid):
 
 
 def a_guest_that_fails_at_its_birth_keeps_nobody_busy(_):
-    for does in (b"ends", b"silent", b"floods"):
-        guest_that(does)
-        with Broker(config=CONFIG, name="-birth") as b:
-            r = attack(b, "honest")
-            check(r.returncode not in (0, None), f"{does}: {r}")
-            pids = (b.process.pid, b.spawner())
-            before = sum(map(cpu_seconds, pids))
-            time_passes("how busy they are in it", 5)
-            used = sum(map(cpu_seconds, pids)) - before
+    """Three brokers, each with guests that fail in one way: a spawner keeps the program with which it began."""
+    with contextlib.ExitStack() as stack:
+        brokers = {}
+        for does in (b"ends", b"silent", b"floods"):
+            guest_that(does)
+            brokers[does] = stack.enter_context(Broker(config=CONFIG, name=f"-birth-{does.decode()}"))
+        with ThreadPoolExecutor() as pool:
+            for does, r in pool.map(lambda item: (item[0], attack(item[1], "honest")), brokers.items()):
+                check(r.returncode not in (0, None), f"{does}: {r}")
+        pids = {does: (b.process.pid, b.spawner()) for does, b in brokers.items()}
+        before = {does: sum(map(cpu_seconds, both)) for does, both in pids.items()}
+        time_passes("how busy they are in it", 5)
+        for does, b in brokers.items():
+            used = sum(map(cpu_seconds, pids[does])) - before[does]
             check(used < 1, f"{does}: {used:.2f} s of processor time in 5 s")
             check(b.cli("info").returncode == 0, does)
 
