@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots and forks while jobs run: the files are copied from a frozen sandbox, and the jobs go on."""
 
+import contextlib
 import os
 import signal
 import time
@@ -187,13 +188,24 @@ def copiers(b):
     return [pid for pid, name in b.processes().items() if name == "stockade-keeper"]
 
 
-def stopped_copier(b, c, box, call):
-    """Begins a call, and stops the copier: the sandbox is frozen."""
+def children(parent, name):
     found = []
+    with open(f"/proc/{parent}/task/{parent}/children", encoding="ascii") as f:
+        for pid in f.read().split():
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as comm:
+                if comm.read().strip() == name:
+                    found.append(int(pid))
+    return found
+
+
+def stopped_copier(b, c, box, call):
+    """Begins a call, and stops the copier: the sandbox is frozen. It may be done before a look at all processes of the host is."""
+    found = []
+    spawner = b.spawner()
     begun = call()
 
     def caught():
-        for pid in copiers(b):
+        for pid in children(spawner, "stockade-keeper"):
             try:
                 os.kill(pid, signal.SIGSTOP)
                 found.append(pid)
