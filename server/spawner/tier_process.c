@@ -196,8 +196,7 @@ find_source(const struct spawner *s, const struct spawn_request *q, struct err *
     if (from->generation == q->from_generation && from->pid_fd >= 0 && from->layers != NULL &&
         (from->state == SLOT_LIVE || from->state == SLOT_FROZEN))
         return from;
-    (void)err_set(e, ERR_NOT_FOUND, "the sandbox of slot %u is gone, or has no layers",
-                  q->from_slot);
+    (void)err_set(e, ERR_ABORTED, "the other sandbox ended meanwhile, or has no layers");
     return NULL;
 }
 

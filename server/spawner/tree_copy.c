@@ -96,8 +96,9 @@ static int
 open_other(struct copying *c, struct err *e)
 {
     const struct tree_place *p = &c->plan->other;
-    if (setns(p->pid_fd, CLONE_NEWNS) < 0 || fchdir(p->disk_fd) < 0)
-        return err_sys(e, errno, "enter the mount namespace of the other");
+    int rc = tree_enter_other(p, e);
+    if (rc < 0)
+        return rc;
     c->out->source[0].fd = mount_clone(AT_FDCWD, c->place, READ_ONLY, e);
     return c->out->source[0].fd < 0 ? c->out->source[0].fd : 0;
 }

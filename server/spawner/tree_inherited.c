@@ -82,10 +82,21 @@ tree_inherited_plan(struct tree_inherited *i, const struct tree_swap *s, uint32_
 }
 
 int
+tree_enter_other(const struct tree_place *other, struct err *e)
+{
+    if (setns(other->pid_fd, CLONE_NEWNS) == 0 && fchdir(other->disk_fd) == 0)
+        return 0;
+    if (errno == ESRCH) // its guest has ended; that it is being removed is not known here yet
+        return err_set(e, ERR_ABORTED, "the other sandbox ended meanwhile");
+    return err_sys(e, errno, "enter the mount namespace of the other");
+}
+
+int
 tree_inherited_clone(struct tree_inherited *i, const struct tree_place *from, struct err *e)
 {
-    if (setns(from->pid_fd, CLONE_NEWNS) < 0 || fchdir(from->disk_fd) < 0)
-        return err_sys(e, errno, "enter the mount namespace of the other");
+    int rc = tree_enter_other(from, e);
+    if (rc < 0)
+        return rc;
     for (uint32_t k = 0; k < i->n; k++) {
         struct tree_inherited_layer *l = &i->layer[k];
         l->raw_fd = mount_clone(AT_FDCWD, l->source, READ_ONLY, e);
@@ -96,7 +107,7 @@ tree_inherited_clone(struct tree_inherited *i, const struct tree_place *from, st
         l->mapped_fd = mount_clone(AT_FDCWD, l->source, READ_ONLY, e);
         if (l->mapped_fd < 0)
             return l->mapped_fd;
-        int rc = mount_idmap(l->mapped_fd, l->userns_fd, e);
+        rc = mount_idmap(l->mapped_fd, l->userns_fd, e);
         if (rc < 0)
             return rc;
     }

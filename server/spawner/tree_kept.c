@@ -78,9 +78,7 @@ enter_source(const struct tree_adopt *p, struct err *e)
         return setns(p->mount_home_fd, CLONE_NEWNS) < 0
                    ? err_sys(e, errno, "enter the mount namespace of the host")
                    : 0;
-    return setns(p->from.pid_fd, CLONE_NEWNS) < 0 || fchdir(p->from.disk_fd) < 0
-               ? err_sys(e, errno, "enter the mount namespace of the other")
-               : 0;
+    return tree_enter_other(&p->from, e);
 }
 
 // EINVAL: the file system does not support it (mount_setattr(2)).

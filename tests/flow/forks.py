@@ -4,13 +4,16 @@
 
 import functools
 import os
+import random
 import subprocess
 
 from api import NOT_FOUND, PRECONDITION, SANDBOX, SYSTEM, connect, main
 from broker import Broker
-from runner import check, until
+from runner import check, time_passes, until
 from snapshots import SNAPSHOT, make, names, new, sh
 from sp import EXHAUSTED, INVALID
+
+CANCELLED, ABORTED = 1, 10
 
 CONFIG = """
 socket: {mode: 0666}
@@ -164,8 +167,24 @@ def a_parent_that_is_deleted_meanwhile_leaves_all_or_none(b, c):
                 check(sh(c, one, "cat A") == "a\n", "whole")
                 c.unary(SANDBOX + "Delete", {"id": one})
         else:
+            check(frame.status.code in (CANCELLED, ABORTED, NOT_FOUND), f"{frame.status}")
             until(lambda: not boxes(c), "none is left")
         settled(c, 0)
+    rng = random.Random(1)
+    for turn in range(60):  # its guest ends before the spawner knows that it is being removed
+        box = new(c)
+        sh(c, box, f"echo {turn} > A")
+        make(c, box)
+        others = [connect(b) for _ in range(4)]
+        calls = [other.begin(SANDBOX + "Fork", {"id": box, "count": 2}) for other in others]
+        time_passes("the forks are somewhere on their way", rng.uniform(0, 0.02))
+        c.unary(SANDBOX + "Delete", {"id": box})
+        for other, call in zip(others, calls):
+            status = other.recv(call).status
+            check(status.code in (0, CANCELLED, ABORTED, NOT_FOUND, PRECONDITION), f"turn {turn}: {status}")
+            other.close()
+        b.cli("rm", "--all")  # some may be going already
+    settled(c, 0)
 
 
 def busy(c, box):
