@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See detect.h: the fields of events, and the sentence of a finding.
 #include <arpa/inet.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -232,6 +233,10 @@ fill_detail(const Stockade__V1__Event *m, struct detect_event *out)
     case STOCKADE__V1__EVENT__DETAIL_CALL:
         detect_set_text(out, DETECT_CALL, m->call->name);
         out->ruled = m->call->ruled;
+        // The kernel ignores the upper halves of what it takes as int: families, types, requests, ids of processes.
+        (void)snprintf(out->called, sizeof out->called, "%" PRIu32 " %" PRIu32,
+                       (uint32_t)m->call->first, (uint32_t)m->call->second);
+        detect_set_text(out, DETECT_ARGUMENTS, out->called);
         detect_set_number(out, DETECT_ERROR, m->call->result < 0 ? (uint64_t)-m->call->result : 0);
         return;
     case STOCKADE__V1__EVENT__DETAIL_DENIAL:
@@ -283,7 +288,7 @@ detect_fill(const Stockade__V1__Event *m, uint64_t now_ns, struct detect_event *
     out->now_ns = now_ns;
     out->job = m->process_id;
     out->sandbox = m->sandbox_id;
-    out->sentence = NULL;
+    out->sentence = out->values = NULL;
     memset(out->text, 0, sizeof out->text);
     detect_set_number(out, DETECT_TIME, now_ns);
     detect_set_text(out, DETECT_COMM, m->comm);
@@ -336,14 +341,18 @@ put_field(const struct detect_event *ev, int field, char *out, size_t at)
 }
 
 // Words of a message that are no fields.
-enum { WORD_NONE, WORD_COUNT, WORD_WINDOW, WORD_EVENT };
+enum { WORD_NONE, WORD_COUNT, WORD_WINDOW, WORD_EVENT, WORD_VALUES };
 
 static int
 find_word(const char *word, size_t n)
 {
     static const char *const words[] = {
-        [WORD_COUNT] = "count", [WORD_WINDOW] = "window", [WORD_EVENT] = "event"};
-    for (int i = WORD_COUNT; i <= WORD_EVENT; i++)
+        [WORD_COUNT] = "count",
+        [WORD_WINDOW] = "window",
+        [WORD_EVENT] = "event",
+        [WORD_VALUES] = "values",
+    };
+    for (int i = WORD_COUNT; i <= WORD_VALUES; i++)
         if (strlen(words[i]) == n && memcmp(words[i], word, n) == 0)
             return i;
     return WORD_NONE;
@@ -358,6 +367,9 @@ put_word(const struct detect_rule *r, const struct detect_said *said, const char
     switch (find_word(word, n)) {
     case WORD_EVENT:
         text = said->event->sentence != NULL ? said->event->sentence : r->m->description;
+        break;
+    case WORD_VALUES:
+        text = said->event->values != NULL ? said->event->values : "...";
         break;
     case WORD_WINDOW:
         (void)snprintf(number, sizeof number, "%g s", (double)said->window_ns / 1e9);
@@ -378,7 +390,7 @@ detect_wrong_word(const char *message, bool tripwire, size_t *n)
         *n = strcspn(p + 1, "}");
         const int word = find_word(p + 1, *n);
         const bool known =
-            word != WORD_NONE ? word != WORD_EVENT || tripwire : detect_field_find(p + 1, *n) >= 0;
+            word != WORD_NONE ? word < WORD_EVENT || tripwire : detect_field_find(p + 1, *n) >= 0;
         if (!known || p[1 + *n] != '}')
             return p + 1;
     }

@@ -39,8 +39,8 @@ static const uint64_t fields[DETECT_KINDS] = {
     [KIND(SENSITIVE_OPEN)] =
         EACH | BIT(COMM) | BIT(PATH) | BIT(OPERATION) | BIT(FLAGS) | BIT(ERROR),
     [KIND(SIGNAL)] = EACH | BIT(COMM) | BIT(SIGNAL),
-    [KIND(DANGEROUS_CALL)] = EACH | BIT(COMM) | BIT(CALL) | BIT(ERROR),
-    [KIND(IO_URING)] = EACH | BIT(COMM) | BIT(CALL) | BIT(ERROR),
+    [KIND(DANGEROUS_CALL)] = EACH | BIT(COMM) | BIT(CALL) | BIT(ARGUMENTS) | BIT(ERROR),
+    [KIND(IO_URING)] = EACH | BIT(COMM) | BIT(CALL) | BIT(ARGUMENTS) | BIT(ERROR),
     [KIND(OUT_OF_MEMORY)] = EACH | BIT(COMM),
     [KIND(REMOTE_TERMINAL)] = EACH | BIT(COMM) | BIT(EXECUTABLE) | BIT(ON_SOCKET),
     [KIND(CONNECT)] = EACH | BIT(COMM) | TARGET,
@@ -61,6 +61,8 @@ fields_of(uint32_t kind, bool tripwire)
     uint64_t has = fields[kind];
     if (tripwire && (kind == KIND(SENSITIVE_OPEN) || kind == KIND(DANGEROUS_CALL)))
         has |= BIT(OWN_TOOL);
+    if (tripwire && kind == KIND(SENSITIVE_OPEN))
+        has |= BIT(REASON);
     return tripwire && kind == KIND(PROFILE) ? has | BIT(PROFILE) : has;
 }
 

@@ -61,6 +61,18 @@ find_set(const struct making *w, const char *name)
     return NULL;
 }
 
+// A rule that is shown can be read again, without the sets of its file.
+static void
+show_words(const Stockade__V1__DetectionText *m, const struct detect_words *words)
+{
+    Stockade__V1__DetectionText *to = (Stockade__V1__DetectionText *)(uintptr_t)m; // the file's own
+    if (m->n_sets == 0)
+        return;
+    to->exact = words->word;
+    to->n_exact = words->n;
+    to->n_sets = 0;
+}
+
 static int
 make_words(const struct making *w, const Stockade__V1__DetectionText *m, struct yaml_node *node,
            struct detect_words *out)
@@ -88,6 +100,7 @@ make_words(const struct making *w, const Stockade__V1__DetectionText *m, struct 
     for (size_t i = 0; i < n; i++)
         out->length[i] = (uint32_t)strlen(out->word[i]);
     out->n = n;
+    show_words(m, out);
     return 0;
 }
 

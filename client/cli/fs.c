@@ -18,7 +18,7 @@
 #include "sink.h"
 #include "text.h"
 
-enum { ARENA_MAX = 1024 * 1024, MODE_MAX = 0777, TEXT_MAX = 4200, HINT_PART_MAX = 100 };
+enum { ARENA_MAX = 1024 * 1024, MODE_MAX = 0777, TEXT_MAX = 4200 };
 
 // What an action works with.
 struct fs {
@@ -358,24 +358,10 @@ read_mode(const char *text, uint32_t *out)
     return end != text && *end == '\0' && mode > 0 && mode <= MODE_MAX;
 }
 
-// As of cp: SANDBOX:PATH.
-static bool
-is_with_path(const char *place)
-{
-    return strncmp(place, "volume:", 7) != 0 && strchr(place, ':') != NULL;
-}
-
 static int
-check_paths(const struct command *c, const struct action *a, const char *place, int n)
+check_paths(const struct command *c, const struct action *a, int n)
 {
-    char why[128], hint[256];
-    if (is_with_path(place)) {
-        const size_t length = strcspn(place, ":");
-        (void)snprintf(hint, sizeof hint, "stockade fs %s %.*s %.*s", a->name,
-                       (int)(length < HINT_PART_MAX ? length : HINT_PART_MAX), place, HINT_PART_MAX,
-                       place + length + 1);
-        return cli_usage(c, "the sandbox and the path are two arguments", hint);
-    }
+    char why[128];
     if (n >= a->paths_min && (a->paths_max < 0 || n <= a->paths_max))
         return EXIT_OK;
     (void)snprintf(why, sizeof why, "%s takes %d path%s%s, not %d", a->name, a->paths_min,
@@ -398,7 +384,7 @@ cli_fs(const struct command *c, const struct options *o)
     }
     if (!read_mode(o->mode, &f.mode))
         return cli_usage(c, "--mode is not an octal number from 1 to 777", "use 644, for example");
-    if ((code = check_paths(c, action, o->args[1], f.paths_n)) != EXIT_OK)
+    if ((code = check_paths(c, action, f.paths_n)) != EXIT_OK)
         return code;
     f.s = cli_open(c, o, &code);
     if (f.s == NULL)

@@ -265,16 +265,6 @@ cli_hold_error(struct stockade_error *e)
     held = e;
 }
 
-// Only for commands that change or copy files: others have no --copy, or hints of their own.
-static void
-hint_about_jobs(const struct command *c, char hint[LINE_MAX_BYTES])
-{
-    if (options_long(c->options, "stop", 4) != NULL && options_long(c->options, "copy", 4) != NULL)
-        (void)snprintf(hint, LINE_MAX_BYTES,
-                       "--stop ends them first, also interpreters of contexts; with --copy a "
-                       "snapshot or fork is made while they run");
-}
-
 int
 cli_fail(const struct command *c, const char *what, const struct stockade_error *e)
 {
@@ -295,8 +285,6 @@ cli_fail(const struct command *c, const char *what, const struct stockade_error 
     int code = exit_code_of_error(e, c->passes_exit_code);
     if (row != NULL && row->hint != NULL)
         (void)snprintf(hint, sizeof hint, "%s", row->hint);
-    if (strcmp(e->reason, "JOBS_RUN") == 0)
-        hint_about_jobs(c, hint);
     if (option != NULL && !named)
         (void)fprintf(stderr, "  option: --%s\n", option);
     else if (e->rule[0] == '\0' && option == NULL && subject[0] != '\0' &&

@@ -291,7 +291,7 @@ anomaly_block_of(struct anomaly *a, struct sandbox *s)
     memcpy(b->sandbox_id, s->id.id, sizeof b->sandbox_id);
     memcpy(b->tenant, s->tenant->name, sizeof b->tenant);
     list_init(&b->acting);
-    box_init(&b->box, &a->settings->of_template[s->spec.template->number],
+    box_init(&b->box, &b->evidence, &a->settings->of_template[s->spec.template->number],
              (uint32_t)s->spec.limits.v[LIMIT_CPU_MILLIS], on_raise, b);
     a->block[s->slot] = b;
     return b;

@@ -9,10 +9,15 @@
 #include "box_private.h"
 
 void
-box_init(struct box *b, const struct anomaly_config *policy, uint32_t cpu_millis,
-         box_raise_fn *raise, void *cookie)
+box_init(struct box *b, struct box_evidence *evidence, const struct anomaly_config *policy,
+         uint32_t cpu_millis, box_raise_fn *raise, void *cookie)
 {
-    *b = (struct box){.policy = policy, .raise = raise, .cookie = cookie, .cpu_millis = cpu_millis};
+    *evidence = (struct box_evidence){.known_n = 0};
+    *b = (struct box){.evidence = evidence,
+                      .policy = policy,
+                      .raise = raise,
+                      .cookie = cookie,
+                      .cpu_millis = cpu_millis};
     list_init(&b->jobs);
 }
 
@@ -170,11 +175,13 @@ box_counted(struct box *b, enum anomaly_rule rule, uint64_t now_ns, uint64_t sub
     const struct anomaly_policy *p = box_rule(b, rule);
     struct box_scope *const scopes[] = {&b->whole, b->job != NULL ? &b->job->scope : NULL};
     const uint64_t until_ns = now_ns + p->window_ms * 1000000;
-    assert(rule < RULES_WITH_WINDOWS);
+    assert(rule < RULES_WITH_WINDOWS || anomaly_rule_table[rule].threshold_max == 1);
     *due = (struct box_due){0};
     for (size_t i = 0; i < 2 && scopes[i] != NULL; i++) {
-        int64_t sum = box_window_add(&scopes[i]->window[rule], now_ns, p->window_ms,
-                                     n < INT32_MAX ? (int32_t)n : INT32_MAX);
+        const int32_t more = n < INT32_MAX ? (int32_t)n : INT32_MAX;
+        int64_t sum = rule < RULES_WITH_WINDOWS
+                          ? box_window_add(&scopes[i]->window[rule], now_ns, p->window_ms, more)
+                          : more;
         if (p->enabled != 1 || sum < (int64_t)p->threshold)
             continue;
         uint64_t key = subject + rule + (i > 0 ? b->job->number * 0x9e3779b97f4a7c15ULL : 0);

@@ -21,6 +21,8 @@ enum {
     BOX_BUCKETS = 10, // steps of a window
     BOX_DISTINCT = 64,
     BOX_DISTINCT_FEW = 4,
+    BOX_DISTINCT_SOME = 8,
+    BOX_DISTINCT_NAME = 20, // with its NUL
     BOX_REPORTED = 64,
     BOX_DESTINATIONS = 32, // destinations whose connection intervals are kept
     BOX_ZONES = 16,        // DNS domains
@@ -29,7 +31,7 @@ enum {
     BOX_FINDINGS_BURST = 32, // findings of a job per minute, and the first of each rule
     BOX_SEEN = 10,           // rules that have both
     BOX_LOOKS = 6,           // kinds of commands of reconnaissance
-    BOX_KNOWN = 16,
+    BOX_KNOWN = 32,
     BOX_OWN = 24,
     BOX_MADE_MAX = 32 // files created in one tick and moved in a later one
 };
@@ -93,6 +95,26 @@ struct box_distinct {
     uint32_t job, zero;
 };
 
+// The same with the beginning of its text, for the finding.
+struct box_named {
+    uint64_t hash, at_ns;
+    uint32_t job;
+    char name[BOX_DISTINCT_NAME];
+};
+
+// What is known of programs that ran, and the values of rules that are about several things together.
+struct box_evidence {
+    struct box_named metadata[BOX_DISTINCT_FEW], by_shell[BOX_DISTINCT_FEW],
+        calls[BOX_DISTINCT_SOME], credentials[BOX_DISTINCT_SOME], startup[BOX_DISTINCT_FEW],
+        preloaded[BOX_DISTINCT_FEW], stolen[BOX_DISTINCT_FEW], together[BOX_DISTINCT_SOME];
+    struct {
+        uint32_t pid; // 0: unused
+        uint32_t is;
+    } known[BOX_KNOWN]; // processes that run programs of the host with a purpose (known.c)
+    uint32_t own_program[BOX_KNOWN]; // processes that run a file of the sandbox
+    uint32_t known_n, own_program_n;
+};
+
 struct box {
     const struct anomaly_config *policy; // borrowed
     struct detect *rules; // the conditions; borrowed until the end of the call. NULL: none
@@ -107,8 +129,8 @@ struct box {
     struct box_job *job;      // job of the current call; NULL: unknown
     bool ours;                // the current call is about a program of ours
     struct box_scope whole;
-    struct box_distinct denied[BOX_DISTINCT], metadata[BOX_DISTINCT_FEW],
-        by_shell[BOX_DISTINCT_FEW];
+    struct box_distinct denied[BOX_DISTINCT];
+    struct box_evidence *evidence; // borrowed
     struct box_destination destination[BOX_DESTINATIONS];
     struct box_zone zone[BOX_ZONES];
     uint64_t name[BOX_NAMES]; // queried recently
@@ -118,8 +140,6 @@ struct box {
     uint64_t tick_ns;              // of whole.before; 0: none
     double busy_ms;                // time for which it looked like mining
     uint64_t looked_ns[BOX_LOOKS]; // the last look of each kind (looks.c); 0: none
-    uint32_t known[BOX_KNOWN];     // processes that run ps (known.c)
-    uint32_t known_n;
     struct {
         uint64_t file;
         uint32_t path; // a hash
@@ -137,9 +157,9 @@ enum box_exe {
     BOX_EXE_NEW,   // it is not in the template's frozen profile
 };
 
-// `policy` is complete (anomaly_config_inherit).
-void box_init(struct box *b, const struct anomaly_config *policy, uint32_t cpu_millis,
-              box_raise_fn *raise, void *cookie);
+// `policy` is complete (anomaly_config_inherit). `evidence` is cleared; it must live as long as the box.
+void box_init(struct box *b, struct box_evidence *evidence, const struct anomaly_config *policy,
+              uint32_t cpu_millis, box_raise_fn *raise, void *cookie);
 
 // A job starts: *j is zero except `number` and `cookie`. A job ends: box_job_settled() first, then box_job_end(), which
 // does nothing for a job in no box. box_close(): frees the box; its jobs are in none.
@@ -154,6 +174,10 @@ void box_enter(struct box *b, struct box_job *j, struct detect *rules);
 // see it, without what only the box knows, which is added. NULL: no condition is about it.
 void box_event(struct box *b, const struct event *event, const void *body, enum box_exe exe,
                struct detect_event *ev);
+
+// Handles a finding about the sandbox, or the job of box_enter(), as evidence: rules may be about several of them together. *ev: the event
+// that it is.
+void box_finding(struct box *b, const struct detect_event *ev);
 
 // Handles a report of the relay.
 void box_relay(struct box *b, const struct relay_report *report);

@@ -27,6 +27,7 @@ void box_count(struct box *b, enum anomaly_rule rule, uint64_t now_ns, uint64_t 
 struct box_due {
     int64_t sum;
     bool is_new;
+    bool of_values; // it is the number of different values
 };
 bool box_counted(struct box *b, enum anomaly_rule rule, uint64_t now_ns, uint64_t subject,
                  uint64_t n, struct box_due *due);
@@ -77,9 +78,18 @@ box_seen(struct box *b, enum anomaly_rule rule)
 void box_tool_executed(struct box *b, const struct watch_exec *x);
 bool box_tool_opens(const struct box *b, const struct event *head, const struct watch_open *o);
 
-// known.c: a program was executed; and whether it opens its own environment, or runs a program of the host that opens this path whatever it does.
+// known.c: a program was executed; and what its process opens.
+enum box_grade {
+    BOX_GRADE_NONE,     // nothing is known that excuses it
+    BOX_GRADE_OWN,      // its own environment, or what ps opens whatever it does: nothing is shown
+    BOX_GRADE_ON_WAY,   // a tool of the host came across it and was refused, and in similar cases
+    BOX_GRADE_ACCOUNTS, // a program of the host for accounts looked for passwords, and was refused
+};
 void box_known_executed(struct box *b, const struct event *head, const struct watch_exec *x);
-bool box_known_opens(const struct box *b, const struct event *head, const struct watch_open *o);
+enum box_grade box_known_opens(const struct box *b, const struct event *head,
+                               const struct watch_open *o);
+// The process runs a file of the sandbox.
+bool box_runs_own_program(const struct box *b, uint32_t pid);
 
 // own.c: notes a credential that the job makes; true: this is one, or one that the job made before, or a public key.
 bool box_own_opens(struct box *b, const struct watch_open *o);
@@ -90,11 +100,19 @@ void box_looks(struct box *b, const struct event *head, const struct watch_exec 
 // transfers.c: a program was executed.
 void box_transfer(struct box *b, const struct event *head, const struct watch_exec *x);
 
-// destinations.c: EVENT_DENIED and EVENT_CONNECT. And notes a value of a rule that counts different ones: returns their number within
-// the window; *of_job: those of this job.
+// destinations.c: EVENT_DENIED and EVENT_CONNECT.
 void box_network(struct box *b, const struct event *head, const struct net_event *e);
-uint32_t box_note_distinct(struct box *b, enum anomaly_rule rule, uint64_t value, uint64_t now_ns,
-                           uint32_t *of_job);
+
+// distinct.c: notes a value of a rule that counts different ones: returns their number within the window; *of_job: those of this job.
+struct box_value {
+    uint64_t hash;
+    const char *name;
+};
+uint32_t box_note_distinct(struct box *b, enum anomaly_rule rule, const struct box_value *value,
+                           uint64_t now_ns, uint32_t *of_job);
+// "a, b, c": the values within the window. Returns out.
+const char *box_distinct_names(struct box *b, enum anomaly_rule rule, uint64_t now_ns,
+                               char out[FINDING_TEXT_MAX]);
 
 // conditions.c: compares an event with the conditions in the files of rules, and counts those that it fulfils.
 void box_conditions(struct box *b, const struct event *head, const void *body, enum box_exe exe,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections: those at regular intervals (a built-in condition), and the different values of the tripwires denied-fan-out, cloud-metadata and
-// shell-connection.
+// Connections at regular intervals, a built-in condition.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,48 +13,6 @@ static uint64_t
 destination_hash(const struct net_event *e)
 {
     return box_hash(e->address, sizeof e->address, e->port + 1U);
-}
-
-static struct box_distinct *
-distinct_of(struct box *b, enum anomaly_rule rule, uint32_t *n)
-{
-    *n = BOX_DISTINCT_FEW;
-    if (rule == RULE_CLOUD_METADATA)
-        return b->metadata;
-    if (rule == RULE_SHELL_CONNECTION)
-        return b->by_shell;
-    *n = BOX_DISTINCT;
-    return b->denied;
-}
-
-uint32_t
-box_note_distinct(struct box *b, enum anomaly_rule rule, uint64_t value, uint64_t now_ns,
-                  uint32_t *of_job)
-{
-    uint32_t size = 0;
-    struct box_distinct *all = distinct_of(b, rule, &size);
-    uint64_t window_ns = box_rule(b, rule)->window_ms * 1000000;
-    uint64_t from = now_ns - (now_ns < window_ns ? now_ns : window_ns);
-    uint32_t oldest = 0;
-    uint32_t mine = size;
-    for (uint32_t i = 0; i < size; i++) {
-        if (all[i].hash == value)
-            mine = i;
-        if (all[i].at_ns < all[oldest].at_ns)
-            oldest = i;
-    }
-    mine = mine < size ? mine : oldest;
-    all[mine].hash = value;
-    all[mine].at_ns = now_ns;
-    all[mine].job = box_job_number(b);
-    uint32_t n = 0;
-    *of_job = 0;
-    for (uint32_t i = 0; i < size; i++) {
-        bool counts = all[i].hash != 0 && all[i].at_ns >= from;
-        n += counts;
-        *of_job += counts && all[i].job == box_job_number(b);
-    }
-    return n;
 }
 
 static struct box_destination *
@@ -132,12 +89,32 @@ count_port(struct box *b, const struct net_event *e, uint64_t now_ns)
     b->port_bits[bit / 64] |= mask;
 }
 
+// Of a network without a way to it from outside. Who waits for a server there tries again in regular intervals.
+static bool
+is_internal(const struct net_event *e)
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    static const struct {
+        uint8_t first[2], mask[2];
+    } v4[] = {{{10, 0}, {255, 0}},      {{127, 0}, {255, 0}},     {{172, 16}, {255, 240}},
+              {{192, 168}, {255, 255}}, {{169, 254}, {255, 255}}, {{100, 64}, {255, 192}}};
+    const uint8_t *a = e->address + sizeof mapped;
+    if (memcmp(e->address, mapped, sizeof mapped) != 0)
+        return (e->address[0] & 0xfe) == 0xfc ||
+               (e->address[0] == 0xfe && (e->address[1] & 0xc0) == 0x80);
+    for (size_t i = 0; i < sizeof v4 / sizeof v4[0]; i++)
+        if ((a[0] & v4[i].mask[0]) == v4[i].first[0] && (a[1] & v4[i].mask[1]) == v4[i].first[1])
+            return true;
+    return false;
+}
+
 void
 box_network(struct box *b, const struct event *head, const struct net_event *e)
 {
     bool dials = e->hook == NET_HOOK_CONNECT || e->hook == NET_HOOK_SENDMSG;
     if (dials) {
         count_port(b, e, head->time_ns);
-        count_regularity(b, e, head->time_ns);
+        if (!is_internal(e))
+            count_regularity(b, e, head->time_ns);
     }
 }

@@ -18,31 +18,14 @@ static const struct {
     const char *program, *word;
     unsigned kind;
 } commands[] = {
-    {"uname", NULL, HOST},
-    {"hostname", NULL, HOST},
-    {"hostnamectl", NULL, HOST},
-    {"lscpu", NULL, HOST},
-    {"getent", "passwd", ACCOUNTS},
-    {"getent", "group", ACCOUNTS},
-    {"who", NULL, ACCOUNTS},
-    {"w", NULL, ACCOUNTS},
-    {"last", NULL, ACCOUNTS},
-    {"lastlog", NULL, ACCOUNTS},
-    {"ps", NULL, PROCESSES},
-    {"pstree", NULL, PROCESSES},
-    {"top", NULL, PROCESSES},
-    {"ip", NULL, NETWORK},
-    {"ss", NULL, NETWORK},
-    {"netstat", NULL, NETWORK},
-    {"ifconfig", NULL, NETWORK},
-    {"route", NULL, NETWORK},
-    {"arp", NULL, NETWORK},
-    {"sudo", "-l", PRIVILEGES},
-    {"sudo", "--list", PRIVILEGES},
-    {"find", "-perm", PRIVILEGES},
-    {"getcap", NULL, PRIVILEGES},
-    {"capsh", NULL, CONTAINER},
-    {"systemd-detect-virt", NULL, CONTAINER},
+    {"uname", NULL, HOST},         {"hostname", NULL, HOST},       {"hostnamectl", NULL, HOST},
+    {"lscpu", NULL, HOST},         {"getent", "passwd", ACCOUNTS}, {"getent", "group", ACCOUNTS},
+    {"who", NULL, ACCOUNTS},       {"w", NULL, ACCOUNTS},          {"last", NULL, ACCOUNTS},
+    {"lastlog", NULL, ACCOUNTS},   {"ps", NULL, PROCESSES},        {"pstree", NULL, PROCESSES},
+    {"top", NULL, PROCESSES},      {"ip", NULL, NETWORK},          {"ss", NULL, NETWORK},
+    {"netstat", NULL, NETWORK},    {"ifconfig", NULL, NETWORK},    {"route", NULL, NETWORK},
+    {"arp", NULL, NETWORK},        {"sudo", "-l", PRIVILEGES},     {"sudo", "--list", PRIVILEGES},
+    {"find", "-perm", PRIVILEGES}, {"getcap", NULL, PRIVILEGES},   {"capsh", NULL, CONTAINER},
 };
 
 // How a word begins, or ends, that names a file.
@@ -50,12 +33,11 @@ static const struct {
     const char *begin, *end;
     unsigned kind;
 } files[] = {
-    {"/proc/version", NULL, HOST},          {"/etc/passwd", NULL, ACCOUNTS},
-    {"/etc/group", NULL, ACCOUNTS},         {"/etc/shadow", NULL, ACCOUNTS},
-    {"/proc/net/", NULL, NETWORK},          {"/proc/self/net/", NULL, NETWORK},
-    {"/etc/sudoers", NULL, PRIVILEGES},     {"/proc/1/", NULL, CONTAINER},
-    {"/proc/self/cgroup", NULL, CONTAINER}, {"/.dockerenv", NULL, CONTAINER},
-    {NULL, "/docker.sock", CONTAINER},      {NULL, "/containerd.sock", CONTAINER},
+    {"/proc/version", NULL, HOST},      {"/etc/passwd", NULL, ACCOUNTS},
+    {"/etc/group", NULL, ACCOUNTS},     {"/etc/shadow", NULL, ACCOUNTS},
+    {"/proc/net/", NULL, NETWORK},      {"/proc/self/net/", NULL, NETWORK},
+    {"/etc/sudoers", NULL, PRIVILEGES}, {"/proc/1/", NULL, CONTAINER},
+    {NULL, "/docker.sock", CONTAINER},  {NULL, "/containerd.sock", CONTAINER},
 };
 
 static bool
@@ -70,7 +52,9 @@ static uint32_t
 looks_of_word(const char *word)
 {
     uint32_t bits = 0;
-    if (word[0] != '/' || strpbrk(word, " \t\n;") != NULL)
+    if (word[0] != '/' || strpbrk(word, " \t\n;") != NULL ||
+        strcmp(word, "/proc/1/cgroup") ==
+            0) // what many programs and agents look at to see where they are
         return 0;
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         if ((files[i].begin != NULL &&

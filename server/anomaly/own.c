@@ -30,14 +30,18 @@ is_public_key(const struct watch_open *o, const char *path)
            (o->result >= 0 || o->result == -ENOENT) && ends_with(path, ".pub");
 }
 
-// Everybody may read these settings of the kernel; writing to one executes a program of the writer.
+// Everybody may read these settings of the kernel, and the tables of cron; writing to one executes a program of the writer.
 static bool
 is_public_setting(const struct watch_open *o)
 {
     const char *pattern = anomaly_sensitive_at(o->rule);
-    return o->op == WATCH_FILE_OPEN && (o->flags & O_ACCMODE) == O_RDONLY && pattern != NULL &&
-           (strcmp(pattern, "/proc/sys/kernel/core_pattern") == 0 ||
-            strcmp(pattern, "/proc/sys/kernel/modprobe") == 0);
+    static const char *const public[] = {"/proc/sys/kernel/core_pattern",
+                                         "/proc/sys/kernel/modprobe", "/etc/crontab",
+                                         "/etc/cron.d"};
+    bool is = false;
+    for (size_t i = 0; pattern != NULL && i < sizeof public / sizeof public[0]; i++)
+        is = is || strcmp(pattern, public[i]) == 0;
+    return is && o->op == WATCH_FILE_OPEN && (o->flags & O_ACCMODE) == O_RDONLY;
 }
 
 static bool

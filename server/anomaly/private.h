@@ -58,6 +58,7 @@ struct anomaly_block {
     char sandbox_id[ID_TEXT_MAX + 1];
     char tenant[32];
     struct box box;
+    struct box_evidence evidence;
     // The strongest requested response that has not begun; 0: none. And its reason.
     struct list acting; // in all->acting
     enum response act;
@@ -95,7 +96,8 @@ struct anomaly {
     uint64_t event_ns;
     uint32_t pid;
     char comm[64];
-    bool writing; // a finding of a written rule is published: it is not compared itself
+    bool writing;     // a finding of a written rule is published: it is not compared itself
+    bool correlating; // a finding is compared with tripwires: what they find is not
 };
 
 // The data of a sandbox. NULL: out of memory, or the sandbox has no owner.

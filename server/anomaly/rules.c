@@ -16,6 +16,17 @@
         1, SEVERITY_##severity, RESPONSE_##response, 2, threshold, window                          \
     }
 
+// Evidence, for the correlation with other evidence; and rules that count different values.
+#define LOGGED(name, meaning, severity, tags)                                                      \
+    {                                                                                              \
+        name, meaning, 1, 1, SECOND, HOUR, USUAL(severity, LOG, 1, MINUTE), tags, NULL, NULL       \
+    }
+#define DISTINCT(name, meaning, most, threshold, tags)                                             \
+    {                                                                                              \
+        name, meaning, 1, most, SECOND, HOUR, USUAL(WARNING, ALERT, threshold, 5 * MINUTE), tags,  \
+            NULL, NULL                                                                             \
+    }
+
 // The default thresholds are above the figures of the benign jobs of tests/bench/anomaly: builds, package managers,
 // interpreters. Rules with severity info cannot separate attacks from benign work of the same amount (`rm -r`, a
 // formatter, a shell's loop).
@@ -39,7 +50,7 @@ const struct anomaly_rule_row anomaly_rule_table[ANOMALY_RULES] = {
                            "remote_shells"},
     [RULE_PRELOADED_LIBRARY] = {"preloaded-library",
                                 "libraries that the sandbox wrote, loaded by LD_PRELOAD or similar",
-                                1, 1000000, SECOND, HOUR, USUAL(WARNING, ALERT, 1, MINUTE),
+                                1, 1000000, SECOND, HOUR, USUAL(NOTICE, LOG, 1, MINUTE),
                                 "T1574.006", NULL, "preloads"},
     // Development servers do the same, and nobody outside can reach them.
     [RULE_OPEN_LISTENER] = {"open-listener", "TCP sockets that listen on all addresses", 1, 1000000,
@@ -97,9 +108,9 @@ const struct anomaly_rule_row anomaly_rule_table[ANOMALY_RULES] = {
                            USUAL(WARNING, ALERT, 200, SECOND), "T1489", "counter-increase",
                            "signals"},
     [RULE_IO_URING] = {"io-uring-use", "uses of io_uring, which hides system calls", 1, 1000000,
-                       SECOND, HOUR, USUAL(NOTICE, ALERT, 1, MINUTE), "T1562", NULL, "io_urings"},
+                       SECOND, HOUR, USUAL(NOTICE, LOG, 1, MINUTE), "T1562", NULL, "io_urings"},
     [RULE_OOM] = {"oom", "processes killed for lack of memory", 1, 1000000, SECOND, HOUR,
-                  USUAL(NOTICE, ALERT, 1, MINUTE), "", NULL, "ooms"},
+                  USUAL(NOTICE, LOG, 1, MINUTE), "", NULL, "ooms"},
     [RULE_DNS_TUNNEL] = {"dns-tunnel", "bytes of random-looking names queried below one domain", 32,
                          10000000, SECOND, HOUR, USUAL(WARNING, ALERT, 1000, MINUTE), "T1071.004",
                          "random-names", NULL},
@@ -128,6 +139,47 @@ const struct anomaly_rule_row anomaly_rule_table[ANOMALY_RULES] = {
                                "traffic contradict each other",
                                1, 1, SECOND, HOUR, USUAL(CRITICAL, ALERT, 1, MINUTE), "",
                                "contradicting-witnesses", NULL},
+    // Honest tools make these calls, too, and are refused: debuggers, profilers, builders of containers, test suites.
+    [RULE_REFUSED_CALL] =
+        LOGGED("refused-call", "refused system calls that tools make", NOTICE, "T1068"),
+    [RULE_REFUSED_SOCKET] =
+        LOGGED("refused-socket", "refused sockets of unusual kinds", NOTICE, "T1040"),
+    [RULE_SET_ID_FILE] =
+        LOGGED("set-id-file", "files that a job gave a set-user-ID bit", NOTICE, "T1548.001"),
+    [RULE_MANY_REFUSED_CALLS] =
+        DISTINCT("many-refused-calls", "different refused calls about namespaces and mounts", 8, 5,
+                 "T1068 T1611"),
+    [RULE_CREDENTIAL_USE] = LOGGED("credential-use", "credentials used", NOTICE, "T1552.001"),
+    [RULE_CREDENTIAL_SWEEP] =
+        DISTINCT("credential-sweep", "different kinds of credentials used", 8, 4, "T1552.001"),
+    [RULE_SYSTEM_FILE] =
+        LOGGED("system-file", "sensitive files that tools come across, or that are not there",
+               NOTICE, "T1083"),
+    [RULE_ACCOUNT_TOOL] = LOGGED(
+        "account-tool", "programs for accounts that were refused the passwords", NOTICE, "T1548"),
+    [RULE_STARTUP_FILE] =
+        LOGGED("startup-file", "files that run programs later, or let somebody in", NOTICE,
+               "T1053.003 T1098.004"),
+    [RULE_STARTUP_FILES] = DISTINCT("startup-files",
+                                    "different kinds of files that run programs later, or let "
+                                    "somebody in",
+                                    4, 2, "T1053.003 T1098.004"),
+    [RULE_BARE_DESTINATION] =
+        LOGGED("bare-destination", "refused connections to public addresses", INFO, "T1071"),
+    [RULE_PRIVILEGE_LOOK] =
+        LOGGED("privilege-look", "commands that look for privileges", NOTICE, "T1069"),
+    [RULE_PRELOADED_PROGRAMS] = DISTINCT("preloaded-programs",
+                                         "different programs of the host with a library of the "
+                                         "sandbox",
+                                         4, 2, "T1574.006"),
+    [RULE_IO_URING_RING] = {"io-uring-ring", "rings of io_uring that were made", 1, 1, SECOND, HOUR,
+                            USUAL(NOTICE, ALERT, 1, MINUTE), "T1562", NULL, NULL},
+    [RULE_CREDENTIAL_CONNECTION] = DISTINCT("credential-connection",
+                                            "a credential used, and a refused connection to a "
+                                            "public address",
+                                            4, 2, "T1552.001 T1041"),
+    [RULE_COMBINED_EVIDENCE] =
+        DISTINCT("combined-evidence", "different kinds of evidence", 8, 3, "T1068 T1548"),
 };
 
 const struct anomaly_parameter_row anomaly_parameter_table[ANOMALY_PARAMETERS] = {

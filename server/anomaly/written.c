@@ -251,6 +251,19 @@ anomaly_counted(struct anomaly *a, struct sandbox *s, const Stockade__V1__Event 
     subject_again(a, &before);
 }
 
+// A finding of a tripwire is evidence for those that are about several together. What they find is none for each other.
+static void
+correlate(struct anomaly *a, struct sandbox *s, const Stockade__V1__Event *m)
+{
+    struct detect_event ev;
+    struct anomaly_block *b = a->correlating ? NULL : anomaly_block_of(a, s);
+    if (b == NULL || !anomaly_fill_event(a, s, m, (uint64_t)now_ns(CLOCK_BOOTTIME), &ev))
+        return;
+    a->correlating = true;
+    box_finding(&b->box, &ev);
+    a->correlating = false;
+}
+
 void
 anomaly_written(void *anomaly, struct sandbox *s, const struct Stockade__V1__Event *m)
 {
@@ -259,6 +272,8 @@ anomaly_written(void *anomaly, struct sandbox *s, const struct Stockade__V1__Eve
     struct detect_event ev;
     if (a->writing || s->tenant == NULL)
         return;
+    if (m->kind == STOCKADE__V1__EVENT_KIND__EVENT_KIND_FINDING)
+        correlate(a, s, m);
     const bool host = detect_wants(d, (uint32_t)m->kind);
     struct tenant_rules *const all_own = tenant_rules_find(a->srv->rules, s->tenant->name);
     struct tenant_rules *own = all_own;

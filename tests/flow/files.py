@@ -447,8 +447,6 @@ def the_command_lists_reads_and_changes_files(b, c):
                        (("fs", "chmod", f.id, "a"), b"needs --mode"), (("fs", "chmod", f.id, "a", "--mode", "9"), b"octal")):
         r = b.cli(*args)
         check((r.returncode, r.stdout) == (2, b"") and word in r.stderr, str(r))
-    r = b.cli("fs", "mkdir", f"{f.id}:a b/c")  # as cp has it; then what the hint says
-    check(r.returncode == 2 and f"hint: stockade fs mkdir {f.id} a b/c\n".encode() in r.stderr, f"{r}")
     r = b.cli("fs", "cat", f.id, "nothing")
     check(r.returncode == 1 and b"No such file" in r.stderr, str(r))
     data = os.urandom(2 * MIB)

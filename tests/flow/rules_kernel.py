@@ -34,7 +34,7 @@ def the_kernel_reports_the_paths_that_a_rule_names(b):
     until(lambda: len(findings(b, "--sandbox", box)) >= 2, "both paths")
     check({f["text"] for f in findings(b, "--sandbox", box)} == {"open of /home/agent/marked", "open of /home/agent/data/x"}, findings(b, "--sandbox", box))
     run(b, box, "cd /home/agent/data; mkdir .ssh; cat .ssh/id_rsa; sleep 0.2")
-    until(lambda: findings(b, "--sandbox", box, "--rule", "sensitive-path"), "a rule about a folder hides no tripwire")
+    until(lambda: findings(b, "--sandbox", box, "--rule", "credential-use"), "a rule about a folder hides no tripwire")
     write("rules: []")
     b.reload()
     b.cli("rm", box)

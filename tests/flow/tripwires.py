@@ -86,7 +86,7 @@ def no_way_to_a_sensitive_file_is_silent(b, c):
     before = len(findings(b, box))
     for way in WAYS.values():
         python(b, box, way + "\ntime.sleep(0.05)")
-    until(lambda: all(any(name in f["text"] for f in findings(b, box)[before:] if f["rule"] == "sensitive-path")
+    until(lambda: all(any(name in f["text"] for f in findings(b, box)[before:] if f["rule"] in ("sensitive-path", "credential-use"))
                       for name in WAYS), f"each is found: {findings(b, box)[before:]}")
     b.cli("rm", box)
 
@@ -146,8 +146,8 @@ EACH = FILES + "for i in range(%d): %s\n"
 KINDS = {  # one job each: the rule, a word of its finding, and what it does
     "int 0x80": ("dangerous-syscall", "int 0x80", CODE),
     "x32": ("dangerous-syscall", "x32", "if os.fork() == 0: call(0x40000000 | 39); os._exit(0)\nos.wait()"),
-    "set-user-id": ("dangerous-syscall", "chmod", "open('s', 'w').close(); os.chmod('s', 0o4755)"),
-    "set-user-id by descriptor": ("dangerous-syscall", "fchmod", "os.fchmod(os.open('t', os.O_CREAT | os.O_RDWR), 0o6755)"),
+    "set-user-id": ("set-id-file", "chmod", "open('s', 'w').close(); os.chmod('s', 0o4755)"),
+    "set-user-id by descriptor": ("set-id-file", "fchmod", "os.fchmod(os.open('t', os.O_CREAT | os.O_RDWR), 0o6755)"),
     "a memfd": ("unnamed-exec", "without a name", MEMFD + "os.write(fd, open('/bin/true', 'rb').read()); subprocess.run([f'/proc/self/fd/{fd}'], pass_fds=[fd])"),
     "an interpreter": ("unnamed-exec", "a file without a name as its program", MEMFD + "os.write(fd, b'pass'); subprocess.run(['python3', f'/proc/self/fd/{fd}'], pass_fds=[fd])"),
     "the loader": ("unnamed-exec", "a file without a name as its program", MEMFD + "os.write(fd, open('/bin/true', 'rb').read())\n"

@@ -61,7 +61,8 @@ set_up(void **state)
     if (rules == NULL)
         load_rules();
     anomaly_config_usual(&policy);
-    box_init(&box, &policy, 1000, on_raise, &box);
+    static struct box_evidence evidence;
+    box_init(&box, &evidence, &policy, 1000, on_raise, &box);
     enter(NULL);
     memset(raised, 0, sizeof raised);
     memset(counted, 0, sizeof counted);

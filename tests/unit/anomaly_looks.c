@@ -2,6 +2,7 @@
 // Commands that explore the sandbox; and programs of the host whose ordinary way of working looks like an attack.
 #include "tests/harness/anomaly_box.h"
 
+#include <errno.h>
 #include <fcntl.h>
 
 #include "server/anomaly/sensitive.h"
@@ -67,6 +68,8 @@ five_kinds_within_the_window_are_a_reconnaissance(void **state)
     for (int i = 0; i < 50; i++)
         run("/bin/cat", "cat|/proc/net/tcp");
     assert_int_equal(raised[RULE_RECONNAISSANCE], 0);
+    run("/bin/cat", "cat|/proc/1/cgroup|/.dockerenv"); // a first look around
+    assert_int_equal(raised[RULE_RECONNAISSANCE], 0);
     run("/bin/ls", "ls|-l|/var/run/docker.sock");
     assert_int_equal(raised[RULE_RECONNAISSANCE], 1);
     assert_string_equal(
@@ -106,7 +109,7 @@ kinds_of_two_jobs_are_a_reconnaissance_of_the_sandbox(void **state)
     enter(&jobs[1]);
     run("/sbin/ip", "ip|r");
     assert_int_equal(raised[RULE_RECONNAISSANCE], 0);
-    run("/bin/cat", "cat|/proc/1/cgroup");
+    run("/bin/cat", "cat|/proc/1/environ");
     assert_int_equal(raised[RULE_RECONNAISSANCE], 1);
     for (int i = 0; i < 2; i++)
         box_job_end(&jobs[i]);
@@ -121,6 +124,7 @@ opens(uint32_t pid, const char *path, uint32_t op)
     struct event e = {
         .time_ns = now_ns, .kind = EVENT_OPEN, .size = sizeof o, .pid = pid, .comm = "ps"};
     const unsigned before = raised[RULE_SENSITIVE_PATH];
+    o.rule = (uint32_t)anomaly_sensitive_find("/etc/shadow");
     memcpy(o.resolved, path, strlen(path));
     memcpy(o.path, path, strlen(path));
     o.path_n = o.resolved_n;
@@ -201,6 +205,7 @@ an_own_environment_reveals_nothing(void **state)
                            .resolved_n = 16,
                            .resolved = "/proc/20/environ"};
     (void)state;
+    o.rule = (uint32_t)anomaly_sensitive_find("/proc/self/environ");
     event(EVENT_OPEN, &o, sizeof o);
     assert_int_equal(raised[RULE_SENSITIVE_PATH], 0);
     memcpy(o.resolved, "/etc/shadow/////", o.resolved_n); // the text leads somewhere else
@@ -237,20 +242,27 @@ a_credential_that_the_job_made_is_its_own_under_its_name(void **state)
     opens_file("/home/a/.env", 7, 1, ".env", O_WRONLY);
     opens_file("/home/a/.env", 7, 0, ".env", O_RDONLY);
     opens_file("/home/a/.ssh/id_rsa.pub", 9, 0, ".ssh", O_RDONLY);
-    assert_int_equal(raised[RULE_SENSITIVE_PATH], 0);
+    assert_int_equal(raised[RULE_CREDENTIAL_USE], 0);
     opens_file("/home/a/.env", 8, 0, ".env", O_RDONLY); // another file has this name
-    assert_int_equal(raised[RULE_SENSITIVE_PATH], 1);
+    assert_int_equal(raised[RULE_CREDENTIAL_USE], 1);
     opens_file("/home/b/.env", 7, 0, ".env", O_RDONLY); // the file has another name
-    assert_int_equal(raised[RULE_SENSITIVE_PATH], 2);
+    assert_int_equal(raised[RULE_CREDENTIAL_USE], 2);
     opens_file("/home/a/.ssh/authorized_keys", 10, 1, ".ssh", O_WRONLY);
-    assert_int_equal(raised[RULE_SENSITIVE_PATH], 3);
+    assert_int_equal(raised[RULE_STARTUP_FILE], 1);
+    assert_int_equal(raised[RULE_STARTUP_FILES], 0);
     opens_file("/etc/cron.d/x", 11, 1, "/etc/cron.d", O_WRONLY);
-    assert_int_equal(raised[RULE_SENSITIVE_PATH], 4);
+    assert_int_equal(raised[RULE_STARTUP_FILE], 2);
+    assert_int_equal(raised[RULE_STARTUP_FILES], 1);
+    assert_string_equal(said, "2 different kinds of files that run programs later, or let somebody "
+                              "in, were used within 300 s: .ssh, /etc/cron.d");
+    opens_file("/etc/cron.d/y", 12, 0, "/etc/cron.d", O_RDONLY);
+    assert_int_equal(raised[RULE_STARTUP_FILE], 2);
     opens_file("/home/a/.ssh/id_rsa.pub", 9, 0, ".ssh", O_RDWR);
-    assert_int_equal(raised[RULE_SENSITIVE_PATH], 5);
+    assert_int_equal(raised[RULE_CREDENTIAL_USE], 3);
     enter(&jobs[1]);
     opens_file("/home/a/.netrc", 6, 0, ".netrc", O_RDONLY); // another job made it
-    assert_int_equal(raised[RULE_SENSITIVE_PATH], 6);
+    assert_int_equal(raised[RULE_CREDENTIAL_USE], 4);
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 0);
     enter(NULL);
     for (int i = 0; i < 2; i++)
         box_job_end(&jobs[i]);
@@ -280,8 +292,92 @@ a_look_at_what_the_broker_covers_is_none(void **state)
     event(EVENT_OPEN, &o, sizeof o);
     assert_int_equal(raised[RULE_SENSITIVE_LOOK], 0);
     o.op = WATCH_FILE_OPEN;
+    o.rule = (uint32_t)anomaly_sensitive_find("/proc/kallsyms");
     event(EVENT_OPEN, &o, sizeof o);
-    assert_int_equal(raised[RULE_SENSITIVE_PATH], 1);
+    assert_int_equal(raised[RULE_SYSTEM_FILE], 1);
+    assert_int_equal(raised[RULE_SENSITIVE_PATH], 0);
+}
+
+// A process opens a path for reading; whether it is an alert.
+static unsigned
+reads(uint32_t pid, const char *pattern, const char *path, int result, uint32_t flags)
+{
+    struct watch_open o = {.op = WATCH_FILE_OPEN, .result = result, .flags = flags};
+    struct event e = {.time_ns = now_ns, .kind = EVENT_OPEN, .size = sizeof o, .pid = pid};
+    const unsigned before = raised[RULE_SENSITIVE_PATH];
+    o.rule = (uint32_t)anomaly_sensitive_find(pattern);
+    o.path_n = o.resolved_n = (uint32_t)strlen(path);
+    memcpy(o.path, path, o.path_n);
+    memcpy(o.resolved, path, o.resolved_n);
+    give(&e, &o, BOX_EXE_KNOWN);
+    now_ns += 61 * S;
+    return raised[RULE_SENSITIVE_PATH] - before;
+}
+
+static void
+a_tool_that_comes_across_a_file_and_is_refused_is_evidence_only(void **state)
+{
+    (void)state;
+    static const char *const walks[] = {"grep|-r|x|/etc", "grep|-r|x|/", "grep|x|/etc/passwd"};
+    for (size_t i = 0; i < sizeof walks / sizeof walks[0]; i++) {
+        run_as(PS, 0, "/usr/bin/grep", walks[i]);
+        assert_int_equal(reads(PS, "/etc/shadow", "/etc/shadow", -EACCES, O_RDONLY), 0);
+    }
+    assert_int_equal(raised[RULE_SYSTEM_FILE], 3);
+    assert_int_equal(reads(PS, "/etc/shadow", "/etc/shadow", 3, O_RDONLY), 1); // not refused
+    assert_int_equal(reads(PS, "/etc/shadow", "/etc/shadow", -EACCES, O_RDWR), 1);
+    run_as(PS, 0, "/usr/bin/grep", "grep|-r|x|/");
+    assert_int_equal(reads(PS, "/proc/#/environ", "/proc/7/environ", 3, O_RDONLY), 0);
+    static const char *const asks[] = {"grep|x|/etc/shadow", "grep|-ra|KEY|/proc",
+                                       "grep|-r|x|/etc|/run/secrets"};
+    for (size_t i = 0; i < sizeof asks / sizeof asks[0]; i++) {
+        run_as(PS, 0, "/usr/bin/grep", asks[i]);
+        assert_int_equal(reads(PS, "/etc/shadow", "/etc/shadow", -EACCES, O_RDONLY), 1);
+    }
+    run_as(PS, 1000, "/usr/bin/grep", walks[0]); // a file of the sandbox
+    assert_int_equal(reads(PS, "/etc/shadow", "/etc/shadow", -EACCES, O_RDONLY), 1);
+    run_as(PS, 0, "/usr/bin/cat", "cat|x"); // no tool of this kind
+    assert_int_equal(reads(PS, "/etc/shadow", "/etc/shadow", -EACCES, O_RDONLY), 1);
+}
+
+static void
+what_is_not_there_is_evidence_only_if_programs_look_for_it(void **state)
+{
+    (void)state;
+    assert_int_equal(reads(1, "/run/secrets", "/run/secrets/db", -ENOENT, O_RDONLY), 0);
+    assert_int_equal(reads(1, "/run/secrets", "/run/secrets/db", 3, O_RDONLY), 1);
+    assert_int_equal(reads(1, "/etc/shadow", "/etc/shadow", -ENOENT, O_RDONLY), 1);
+    assert_int_equal(reads(1, "/etc/sudoers", "/etc/sudoers", -EACCES, O_RDONLY), 0);
+    assert_int_equal(reads(1, "/etc/sudoers", "/etc/sudoers", -EACCES, O_WRONLY), 1);
+    run_as(PS, 0, "/usr/bin/su", "su|-c|id");
+    assert_int_equal(reads(PS, "/etc/shadow", "/etc/shadow", -ENOENT, O_RDONLY), 0);
+    assert_int_equal(raised[RULE_ACCOUNT_TOOL], 1);
+    assert_int_equal(reads(PS, "/etc/sudoers", "/etc/sudoers", 3, O_RDONLY), 1);
+}
+
+static void
+four_kinds_of_credentials_are_a_sweep(void **state)
+{
+    struct box_job jobs[2] = {{.number = 1}, {.number = 2}};
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        box_job_begin(&box, &jobs[i]);
+    enter(&jobs[0]);
+    for (int i = 0; i < 9; i++) {
+        opens_file("/a/.env", (uint64_t)(20 + i), 0, ".env", O_RDONLY);
+        opens_file("/h/.ssh/id_rsa", 40, 0, ".ssh", O_RDONLY);
+        opens_file("/h/.ssh/id_ed25519", 41, 0, "id_ed25519", O_RDONLY);
+    }
+    opens_file("/h/.netrc", 42, 0, ".netrc", O_RDONLY);
+    assert_int_equal(raised[RULE_CREDENTIAL_SWEEP], 0);
+    enter(&jobs[1]); // of another job of the sandbox
+    opens_file("/h/.kube/config", 43, 0, ".kube", O_RDONLY);
+    assert_int_equal(raised[RULE_CREDENTIAL_SWEEP], 1);
+    assert_string_equal(said, "4 different kinds of credentials were used within 300 s: .env, "
+                              ".ssh, .netrc, .kube");
+    enter(NULL);
+    for (int i = 0; i < 2; i++)
+        box_job_end(&jobs[i]);
 }
 
 int
@@ -298,6 +394,10 @@ main(void)
         cmocka_unit_test_setup(a_credential_that_the_job_made_is_its_own_under_its_name, set_up),
         cmocka_unit_test_setup(a_call_of_another_abi_by_a_program_of_that_abi_is_none, set_up),
         cmocka_unit_test_setup(a_look_at_what_the_broker_covers_is_none, set_up),
+        cmocka_unit_test_setup(a_tool_that_comes_across_a_file_and_is_refused_is_evidence_only,
+                               set_up),
+        cmocka_unit_test_setup(what_is_not_there_is_evidence_only_if_programs_look_for_it, set_up),
+        cmocka_unit_test_setup(four_kinds_of_credentials_are_a_sweep, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, tear_down);
 }

@@ -189,13 +189,13 @@ a_tool_that_manages_keys_may_open_its_own_folder(void **state)
     open_as("gpg", "/home/user/.gnupg/pubring.kbx");
     open_as("ssh-keygen", "/home/user/.ssh/id_ed25519");
     open_as("ssh-keygen", "/home/user/work/id_ed25519");
-    assert_int_equal(raised[RULE_SENSITIVE_PATH], 0);
+    assert_int_equal(raised[RULE_CREDENTIAL_USE], 0);
     open_as("gpg", "/home/user/.ssh/id_ed25519"); // another program's folder
-    assert_int_equal(raised[RULE_SENSITIVE_PATH], 1);
+    assert_int_equal(raised[RULE_CREDENTIAL_USE], 1);
     open_as("cat", "/home/user/.gnupg/secring.gpg"); // another program
-    assert_int_equal(raised[RULE_SENSITIVE_PATH], 2);
+    assert_int_equal(raised[RULE_CREDENTIAL_USE], 2);
     open_as("gpg", "/home/user/.gnupg/../.aws/credentials");
-    assert_int_equal(raised[RULE_SENSITIVE_PATH], 3);
+    assert_int_equal(raised[RULE_CREDENTIAL_USE], 3);
 }
 
 static void
@@ -203,12 +203,12 @@ a_process_name_alone_is_not_a_tool(void **state)
 {
     (void)state;
     open_as("gpg", "/home/user/.gnupg/secring.gpg"); // it was not executed
-    assert_int_equal(raised[RULE_SENSITIVE_PATH], 1);
+    assert_int_equal(raised[RULE_CREDENTIAL_USE], 1);
     exec_path("/tmp/gpg", false, BOX_EXE_KNOWN, 1);
     exec_path("/usr/bin/../../tmp/ssh-keygen", false, BOX_EXE_KNOWN, 1);
     open_as("gpg", "/home/user/.gnupg/trustdb.gpg");
     open_as("ssh-keygen", "/home/user/.ssh/id_rsa");
-    assert_int_equal(raised[RULE_SENSITIVE_PATH], 3);
+    assert_int_equal(raised[RULE_CREDENTIAL_USE], 3);
 }
 
 int

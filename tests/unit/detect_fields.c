@@ -59,7 +59,7 @@ a_field_that_no_kind_has_is_refused_where_it_stands(void **state)
         "rules:\n  - id: r\n    severity: info\n    message: m\n    match:\n      kinds: [denied, "
         "connect]\n      all:\n        - comm: {exact: [a]}\n          arguments: {glob: "
         "[\"*\"]}\n",
-        "r.yaml:9:22: arguments: " HAS("arguments", "exec"));
+        "r.yaml:9:22: arguments: " HAS("arguments", "exec, dangerous_call, io_uring"));
     refused(RULE("match: {kinds: [exec], all: [{comm: {exact: [x]}}, {path: {exact: [/a]}}]}"),
             "r.yaml:1:103: path: " HAS("path", "file_transfer, sensitive_open"));
     refused(
