@@ -96,7 +96,7 @@ static int
 open_other(struct copying *c, struct err *e)
 {
     const struct tree_place *p = &c->plan->other;
-    int rc = tree_enter_other(p, e);
+    int rc = tree_enter_source(p, e);
     if (rc < 0)
         return rc;
     c->out->source[0].fd = mount_clone(AT_FDCWD, c->place, READ_ONLY, e);

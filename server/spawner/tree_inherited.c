@@ -82,19 +82,19 @@ tree_inherited_plan(struct tree_inherited *i, const struct tree_swap *s, uint32_
 }
 
 int
-tree_enter_other(const struct tree_place *other, struct err *e)
+tree_enter_source(const struct tree_place *from, struct err *e)
 {
-    if (setns(other->pid_fd, CLONE_NEWNS) == 0 && fchdir(other->disk_fd) == 0)
+    if (setns(from->pid_fd, CLONE_NEWNS) == 0 && fchdir(from->disk_fd) == 0)
         return 0;
     if (errno == ESRCH) // its guest has ended; that it is being removed is not known here yet
-        return err_set(e, ERR_ABORTED, "the other sandbox ended meanwhile");
-    return err_sys(e, errno, "enter the mount namespace of the other");
+        return err_set(e, ERR_ABORTED, "the sandbox that has the files ended meanwhile");
+    return err_sys(e, errno, "enter the mount namespace of the files");
 }
 
 int
 tree_inherited_clone(struct tree_inherited *i, const struct tree_place *from, struct err *e)
 {
-    int rc = tree_enter_other(from, e);
+    int rc = tree_enter_source(from, e);
     if (rc < 0)
         return rc;
     for (uint32_t k = 0; k < i->n; k++) {

@@ -34,8 +34,9 @@ static int
 open_helper(void *cookie, struct err *e)
 {
     struct opening *o = cookie;
-    if (setns(o->of->pid_fd, CLONE_NEWNS) < 0 || fchdir(o->of->disk_fd) < 0)
-        return err_sys(e, errno, "enter the mount namespace");
+    int rc = tree_enter_source(o->of, e);
+    if (rc < 0)
+        return rc;
     o->fd = mount_clone(AT_FDCWD, o->source, READ_ONLY, e);
     return o->fd < 0 ? o->fd : 0;
 }
@@ -78,7 +79,7 @@ enter_source(const struct tree_adopt *p, struct err *e)
         return setns(p->mount_home_fd, CLONE_NEWNS) < 0
                    ? err_sys(e, errno, "enter the mount namespace of the host")
                    : 0;
-    return tree_enter_other(&p->from, e);
+    return tree_enter_source(&p->from, e);
 }
 
 // EINVAL: the file system does not support it (mount_setattr(2)).

@@ -14,6 +14,7 @@
 #include "ops.h"
 #include "tree_helper.h"
 #include "tree_mount.h"
+#include "tree_swap_private.h"
 
 static const unsigned READ_ONLY = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 
@@ -93,15 +94,16 @@ helper(void *cookie, struct err *e)
     const struct tree_layers *l = k->of->layers;
     const uint32_t from = k->from != 0 ? k->from : l->top;
     const uint32_t to = k->to != 0 ? k->to : l->top;
-    if (setns(k->of->pid_fd, CLONE_NEWNS) < 0 || fchdir(k->of->disk_fd) < 0)
-        return err_sys(e, errno, "enter the mount namespace");
+    int rc = tree_enter_source(k->of, e);
+    if (rc < 0)
+        return rc;
     k->fds[STATE_FD_FROM] = open_state(l, k->from, e);
     if (k->fds[STATE_FD_FROM] < 0)
         return err_errno(e);
     k->fds[STATE_FD_TO] = open_state(l, k->to, e);
     if (k->fds[STATE_FD_TO] < 0)
         return err_errno(e);
-    int rc = open_difference(l, from, to, &k->fds[STATE_FD_FROM_ONLY], e);
+    rc = open_difference(l, from, to, &k->fds[STATE_FD_FROM_ONLY], e);
     if (rc == 0)
         rc = open_difference(l, to, from, &k->fds[STATE_FD_TO_ONLY], e);
     return rc == 0 && (k->from == 0) != (k->to == 0) ? open_upper(l, &k->fds[STATE_FD_UPPER], e)

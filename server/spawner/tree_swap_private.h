@@ -63,8 +63,8 @@ void tree_inherited_close(struct tree_inherited *i);
 int tree_inherited_plan(struct tree_inherited *i, const struct tree_swap *s, uint32_t *top,
                         struct err *e);
 
-// Helper: enters the mount namespace of another sandbox, and its disk. ABORTED: that one has ended.
-int tree_enter_other(const struct tree_place *other, struct err *e);
+// Helper: enters the mount namespace of a sandbox whose layers are wanted, and its disk. ABORTED: it has ended.
+int tree_enter_source(const struct tree_place *from, struct err *e);
 
 // Helper: clones the mounts, in the other's namespace; then places the clones, on this one's disk.
 int tree_inherited_clone(struct tree_inherited *i, const struct tree_place *from, struct err *e);

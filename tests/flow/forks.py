@@ -171,12 +171,15 @@ def a_parent_that_is_deleted_meanwhile_leaves_all_or_none(b, c):
             until(lambda: not boxes(c), "none is left")
         settled(c, 0)
     rng = random.Random(1)
-    for turn in range(60):  # its guest ends before the spawner knows that it is being removed
+    for turn in range(30):  # its guest ends before the spawner knows that it is being removed
         box = new(c)
         sh(c, box, f"echo {turn} > A")
-        make(c, box)
-        others = [connect(b) for _ in range(4)]
-        calls = [other.begin(SANDBOX + "Fork", {"id": box, "count": 2}) for other in others]
+        name = make(c, box).name
+        what = [(SANDBOX + "Fork", {"id": box, "count": 2})] * 3 + [
+            ("/stockade.v1.TemplateService/Create", {"name": f"t{turn}", "sandbox": box}),
+            (SNAPSHOT + "Diff", {"sandbox_id": box, "first": name})]
+        others = [connect(b) for _ in what]
+        calls = [other.begin(*one) for other, one in zip(others, what)]
         time_passes("the forks are somewhere on their way", rng.uniform(0, 0.02))
         c.unary(SANDBOX + "Delete", {"id": box})
         for other, call in zip(others, calls):
