@@ -291,13 +291,13 @@ static __noinline int count_call(struct pt_regs *regs, long result, struct watch
 }
 
 // The account of the current cgroup, when the guess was wrong.
-static __noinline struct watch_account *guess_again(__u64 cgroup)
+static __noinline struct watch_account *guess_again(__u64 cgroup, __u32 level)
 {
     struct task_struct *task = bpf_get_current_task_btf();
-    __u64 which = recent_get(cgroup);
-    if (which == OUTSIDE)
+    if (is_uncounted(cgroup, level))
         return 0;
-    if (which > OUTSIDE)
+    __u64 which = recent_get(cgroup);
+    if (which >= OUTSIDE)
         return first_sight();
     __u32 key = (__u32)which;
     guesses[bounded((__u32)task->pid, GUESSES - 1)] = key;
@@ -315,7 +315,7 @@ int BPF_PROG(watch_sys_exit, struct pt_regs *regs, long result)
     __u64 id = at->kn->id;
     struct watch_account *account = bpf_map_lookup_elem(&accounts, &guess);
     if (!account || account->cgroup != id)
-        account = guess_again(id);
+        account = guess_again(id, (__u32)at->level);
     if (!account)
         return 0;
     __u64 n = number(regs);

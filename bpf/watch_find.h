@@ -5,7 +5,8 @@
 // which job it belongs to, however deep a job nests. They are read once per cgroup, and cached by its id:
 //
 //   recent   direct-mapped, one word each: id of a cgroup (of any level below) and number of its account, or OUTSIDE. Ids
-//            are never used again, so an entry cannot become wrong while a process is in the cgroup
+//            are never used again, so an entry cannot become wrong while a process is in the cgroup. Or UNBORN: the sandbox
+//            was not in the table of sandboxes yet, as during its birth, when it makes hundreds of calls
 //   cells    hash: id of the cgroup directly below a sandbox -> account
 //   guesses  by the low bits of a thread's id: number of the account that counted it last, verified by the account's
 //            own id. The CPU reads it in parallel with the pointers to the cgroup, not after them
@@ -19,8 +20,14 @@
 #include "emit.h"
 #include "watch.h"
 
-enum { RECENT = 4096, RECENT_BITS = 14, OUTSIDE = WATCH_ACCOUNTS, GUESSES = 8192 };
-_Static_assert(OUTSIDE < 1 << RECENT_BITS, "fits beside the id");
+enum {
+    RECENT = 4096,
+    RECENT_BITS = 14,
+    OUTSIDE = WATCH_ACCOUNTS,
+    UNBORN,
+    GUESSES = 8192,
+};
+_Static_assert(UNBORN < 1 << RECENT_BITS, "fits beside the id");
 
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
@@ -63,7 +70,7 @@ static __always_inline __u64 bounded(__u64 index, const __u64 mask)
     return index;
 }
 
-// The number of the account of a cgroup; OUTSIDE; or a larger number if it is not cached.
+// The number of the account of a cgroup; OUTSIDE; UNBORN; or a larger number if it is not cached.
 static __always_inline __u64 recent_get(__u64 cgroup)
 {
     return recent[bounded(cgroup, RECENT - 1)] ^ cgroup << RECENT_BITS;
@@ -158,11 +165,30 @@ static __noinline int find(struct task_struct *task, struct location *p)
     return true;
 }
 
+// Whether the current task's cgroup is known to be in no sandbox, or in one that still is not in the table: one lookup, and no
+// pointer is followed if the cgroup is the sandbox's own. Not static: the verifier checks it once, not on each path.
+__noinline int is_uncounted(__u64 own, __u32 level)
+{
+    __u64 which = recent_get(own);
+    __u64 sandbox = own;
+    if (which != UNBORN)
+        return which == OUTSIDE;
+    if (level != sandbox_level)
+        sandbox = ancestor_id(BPF_CORE_READ(bpf_get_current_task_btf(), cgroups, dfl_cgrp),
+                              sandbox_level);
+    return !bpf_map_lookup_elem(&sandboxes, &sandbox);
+}
+
 // The account of the current cgroup, which is not cached yet. NULL: not in a sandbox, or no account was free.
 static __noinline struct watch_account *first_sight(void)
 {
     struct location p = {};
-    return find(bpf_get_current_task_btf(), &p) ? p.account : 0;
+    struct task_struct *task = bpf_get_current_task_btf();
+    if (find(task, &p))
+        return p.account;
+    if (p.sandbox && !p.box)
+        recent_put(BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id), UNBORN);
+    return 0;
 }
 
 // Adds one to a counter of an account that may be NULL.
