@@ -5,9 +5,10 @@
 //
 //   descriptors   shared with us at first, so that clone does not copy thousands; now the low ones are copied
 //   v1 cgroups    fast through `tasks` while the process has one thread; before anything is charged
-//   oom, hostname, ipc, network   need root of the first user namespace
+//   oom, hostname, network   need root of the first user namespace
 //   cgroup ns     joined while that is permitted; its root is SANDBOX, which the sandbox must not leave
-//   tree          mounts are made by real root, so that the user namespace above the job's owns and locks them
+//   tree          mounts are made by real root, so that the user namespace above the job's owns and locks them; so are the
+//                 bounds of the IPC namespace, through the sandbox's own /proc (tree_proc.c)
 //   guest of root, user ns   from here on root has no rights outside; groups were emptied at the spawner's start
 //   bounding, uid, capabilities   the set can be reduced only with CAP_SETPCAP; a change of uid clears PDEATHSIG
 //   session, keyring, rlimits     charged to the sandbox's own ids
@@ -99,23 +100,6 @@ step_hostname(struct child *c, struct err *e)
     const char *name = c->plan->hostname;
     if (sethostname(name, strlen(name)) < 0)
         return err_sys(e, errno, "set the host name");
-    return 0;
-}
-
-// A new IPC namespace. At its end a kernel thread frees the objects of all namespaces one by one.
-static int
-step_ipc(struct child *c, struct err *e)
-{
-    static const char *const rows[][2] = {
-        {"sys/kernel/msgmni", "512"},
-        {"sys/kernel/sem", "1000 32000 500 512"},
-        {"sys/kernel/shmmni", "512"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        int r = io_write_at(c->plan->proc_fd, rows[i][0], rows[i][1], e);
-        if (r < 0)
-            return err_wrap(e, "bound the IPC namespace");
-    }
     return 0;
 }
 
@@ -342,25 +326,12 @@ step_exec(struct child *c, struct err *e)
 }
 
 static int (*const steps[])(struct child *, struct err *) = {
-    step_descriptors,
-    step_v1_cgroups,
-    step_oom,
-    step_hostname,
-    step_ipc,
-    step_network,
-    step_cgroup_namespace,
-    step_tree,
-    step_guest_of_root,
-    step_user_namespace,
-    step_bounding,
-    step_ids,
-    step_capabilities,
-    step_session,
-    step_rlimits,
-    step_place,
-    step_report,
-    step_filter,
-    step_exec,
+    step_descriptors, step_v1_cgroups,    step_oom,
+    step_hostname,    step_network,       step_cgroup_namespace,
+    step_tree,        step_guest_of_root, step_user_namespace,
+    step_bounding,    step_ids,           step_capabilities,
+    step_session,     step_rlimits,       step_place,
+    step_report,      step_filter,        step_exec,
 };
 
 // Before step_place the channel has its old number, afterwards another one; sending to one of both works.

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "io.h"
 #include "tree_internal.h"
 #include "tree_mount.h"
 
@@ -141,19 +142,43 @@ cover_the_hidden(struct err *e)
     return 0;
 }
 
+// Bounds the new IPC namespace: at its end a kernel thread frees the objects of all namespaces one by one. Through the
+// sandbox's own /proc, before it is read-only: in the host's, each namespace adds entries of the same names, and the
+// kernel compares them all at each look-up.
+static int
+bound_ipc(int proc, struct err *e)
+{
+    static const char *const rows[][2] = {
+        {"sys/kernel/msgmni", "512"},
+        {"sys/kernel/sem", "1000 32000 500 512"},
+        {"sys/kernel/shmmni", "512"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int r = io_write_at(proc, rows[i][0], rows[i][1], e);
+        if (r < 0)
+            return err_wrap(e, "bound the IPC namespace");
+    }
+    return 0;
+}
+
 int
 tree_proc_make(const struct tree *t, int base, int root, struct err *e)
 {
     const struct mount_option options[] = {{"hidepid", "invisible"}};
     int auto_close proc =
-        mount_new("proc", options, 1,
-                  MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY, e);
-    int rc = proc < 0 ? proc : mount_attach(proc, root, "proc", e);
-    if (rc < 0)
-        return rc;
+        mount_new("proc", options, 1, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, e);
+    if (proc < 0)
+        return proc;
     struct statfs fs;
     if (fstatfs(proc, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC)
         return err_set(e, ERR_INTERNAL, "/proc is not a procfs");
+    int rc = bound_ipc(proc, e);
+    if (rc == 0)
+        rc = mount_change(proc, MOUNT_ATTR_RDONLY, 0, e);
+    if (rc == 0)
+        rc = mount_attach(proc, root, "proc", e);
+    if (rc < 0)
+        return rc;
     int auto_close list = openat(proc, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (list < 0 || fchdir(list) < 0)
         return err_sys(e, errno, "enter /proc");

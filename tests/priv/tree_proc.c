@@ -37,6 +37,24 @@ proc_is_read_only_and_what_shows_the_host_is_empty(void **state)
     }
 }
 
+static void
+the_objects_of_ipc_are_bounded_and_nobody_inside_changes_that(void **state)
+{
+    (void)state;
+    static const int users[] = {ROOT, AGENT};
+    for (int i = 0; i < 2; i++) {
+        const char *out = inside_run("cd /proc/sys/kernel; for f in msgmni sem shmmni; do "
+                                     "echo 9 > $f; chmod 666 $f; cat $f; done",
+                                     users[i]);
+        expect_in(out, "cannot create msgmni: Read-only file system");
+        expect_in(out, "cannot create sem: Read-only file system");
+        expect_in(out, "cannot create shmmni: Read-only file system");
+        expect_in(out, "\n512\n");
+        expect_in(out, "\n1000\t32000\t500\t512\n");
+        assert_null(strstr(out, "\n9\n"));
+    }
+}
+
 // 512 MiB and one and a half processors: see inside_sandbox().
 static void
 the_size_that_programs_see_is_the_sandboxs(void **state)
@@ -102,6 +120,7 @@ run_all(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(proc_is_read_only_and_what_shows_the_host_is_empty),
+        cmocka_unit_test(the_objects_of_ipc_are_bounded_and_nobody_inside_changes_that),
         cmocka_unit_test(the_size_that_programs_see_is_the_sandboxs),
         cmocka_unit_test(terminals_of_all_sandboxes_together_leave_some_to_others),
     };
