@@ -169,10 +169,10 @@ struct detect_view {
     uint32_t kernel_destinations, kernel_calls; // detect_kernel() has them
     uint64_t measured_ns; // to compare and count an event, the mean of one in 256; 0: not measured
     uint64_t looked_at, matched, excepted, findings, displaced;
-    uint64_t
-        missed; // events that it is about and that were lost; not if a counter of the kernel stands for them
-    uint64_t
-        incomplete_ns; // until then a count may be too low: events were lost, or counts given up. 0: all is there
+    // Events that it is about and that were lost; not if a counter of the kernel stands for them.
+    uint64_t missed;
+    // Until then a count may be too low: events were lost, or counts given up. 0: all is there.
+    uint64_t incomplete_ns;
 };
 
 // All rules together, since they were read: events compared with a rule, and counts that were displaced.
