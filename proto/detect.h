@@ -87,9 +87,10 @@ struct detect_event {
     uint64_t number[DETECT_FIELDS - DETECT_TEXTS];
     uint8_t address[16];  // IPv4 as ::ffff:a.b.c.d
     char host[64];        // the name in a destination that is none
-    char called[48];      // the arguments of a system call
+    char called[48];      // arguments of a system call
     const char *sentence; // of a tripwire: the event in words. NULL: none
-    const char *values;   // of a tripwire that counts different ones: these. NULL: not known
+    // Of a tripwire that counts different ones: these. NULL: not known.
+    const char *values;
     size_t labels_n;
     const char *label_key[DETECT_LABELS_MAX], *label_value[DETECT_LABELS_MAX];
 };

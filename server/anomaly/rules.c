@@ -157,13 +157,11 @@ const struct anomaly_rule_row anomaly_rule_table[ANOMALY_RULES] = {
                NOTICE, "T1083"),
     [RULE_ACCOUNT_TOOL] = LOGGED(
         "account-tool", "programs for accounts that were refused the passwords", NOTICE, "T1548"),
-    [RULE_STARTUP_FILE] =
-        LOGGED("startup-file", "files that run programs later, or let somebody in", NOTICE,
-               "T1053.003 T1098.004"),
-    [RULE_STARTUP_FILES] = DISTINCT("startup-files",
-                                    "different kinds of files that run programs later, or let "
-                                    "somebody in",
-                                    4, 2, "T1053.003 T1098.004"),
+    [RULE_STARTUP_FILE] = LOGGED("startup-file", "files that run programs later, or allow logins",
+                                 NOTICE, "T1053.003 T1098.004"),
+    [RULE_STARTUP_FILES] = DISTINCT(
+        "startup-files", "different kinds of files that run programs later, or allow logins", 4, 2,
+        "T1053.003 T1098.004"),
     [RULE_BARE_DESTINATION] =
         LOGGED("bare-destination", "refused connections to public addresses", INFO, "T1071"),
     [RULE_PRIVILEGE_LOOK] =

@@ -253,8 +253,9 @@ a_credential_that_the_job_made_is_its_own_under_its_name(void **state)
     opens_file("/etc/cron.d/x", 11, 1, "/etc/cron.d", O_WRONLY);
     assert_int_equal(raised[RULE_STARTUP_FILE], 2);
     assert_int_equal(raised[RULE_STARTUP_FILES], 1);
-    assert_string_equal(said, "2 different kinds of files that run programs later, or let somebody "
-                              "in, were used within 300 s: .ssh, /etc/cron.d");
+    assert_string_equal(
+        said,
+        "2 different kinds of files that run programs later, or allow logins, were used within 300 s: .ssh, /etc/cron.d");
     opens_file("/etc/cron.d/y", 12, 0, "/etc/cron.d", O_RDONLY);
     assert_int_equal(raised[RULE_STARTUP_FILE], 2);
     opens_file("/home/a/.ssh/id_rsa.pub", 9, 0, ".ssh", O_RDWR);
