@@ -135,6 +135,34 @@ def each_has_the_size_that_it_asks_for(b, c):
     until(lambda: len(loops(b)) <= 1, lambda: f"only a ready one has a disk: {loops(b)}")
 
 
+def limits_outlast_what_is_done_with_the_files(b, c):
+    """Sleep, a kept snapshot, a fork, a roll back and a template: --disk and --inodes hold for what is written after each of them."""
+    def has_room(box):
+        block, blocks, inodes = map(int, sh(c, box, "stat -f -c '%S %a %d' /tmp").split())
+        check(8 * MIB - 65536 <= block * blocks <= 11 * MIB and 250 <= inodes <= 400, f"{box}: {block * blocks} bytes and {inodes} inodes are free")
+
+    for template in ("default", "memory"):
+        flags = ("--template", template, "--disk", "8M", "--inodes", "300")
+        box = b.cli("create", *flags).stdout.decode().strip()
+        sh(c, box, "head -c 3000000 /dev/urandom > big; for i in $(seq 50); do : > f$i; done")
+        kept, made = f"kept-{template}", f"made-{template}"
+        steps = (("sleep", box), ("wake", box)), (("snapshot", "create", "--keep", box, kept),), (("snapshot", "restore", box, kept),)
+        for commands in steps:
+            for command in commands:
+                check(b.cli(*command).returncode == 0, f"{command}")
+            has_room(box)
+        check(b.cli("template", "create", made, "--from", box).returncode == 0, "a template")
+        for command in (("fork", box), ("create", "--snapshot", kept, *flags[2:]), ("create", "--template", made, *flags[2:])):
+            other = b.cli(*command).stdout.decode().strip()
+            limits = c.unary(SANDBOX + "Get", {"id": other}).sandbox.limits
+            check((limits.disk_bytes, limits.inodes) == (8 * MIB, 300), f"{command}: {limits}")
+            check(sh(c, other, "stat -c %s big; ls | wc -l").split() == ["3000000", "51"], f"{command}: its files")
+            has_room(other)
+            remove(c, other)
+        remove(c, box)
+        check(b.cli("template", "rm", made).returncode == 0 == b.cli("snapshot", "rm", kept).returncode, "tidy")
+
+
 def one_that_is_cancelled_leaves_nothing(b, c):
     """A client that goes away while its disk is made, and more at a time than are made."""
     clients = [connect(b) for _ in range(9)]
@@ -278,7 +306,8 @@ def kills_leave_nothing(b, c):
 
 
 TESTS = [a_host_without_what_it_needs_has_the_template_disabled, a_word_that_is_none_is_refused, a_size_above_the_maximum_is_refused,
-         each_has_the_size_that_it_asks_for, one_that_is_cancelled_leaves_nothing, files_are_no_memory, a_batch_recycles_one, limits_hold_and_what_the_template_says_fits, layers_of_it_are_on_disk, one_that_sleeps_wakes,
+         each_has_the_size_that_it_asks_for,
+         limits_outlast_what_is_done_with_the_files, one_that_is_cancelled_leaves_nothing, files_are_no_memory, a_batch_recycles_one, limits_hold_and_what_the_template_says_fits, layers_of_it_are_on_disk, one_that_sleeps_wakes,
          a_full_host_refuses_and_harms_nobody, kills_leave_nothing]
 
 
