@@ -79,7 +79,7 @@ def each_event_has_what_its_class_wants(b, c):
               denied["disposition_id"] == 2 and denied["activity_id"] == 5 and "192.0.2.1:80/tcp" in denied["message"], str(denied))
         check(kinds["SENSITIVE_OPEN"]["file"]["path"] == "/etc/shadow" and kinds["SENSITIVE_OPEN"]["file"]["name"] == "shadow",
               str(kinds["SENSITIVE_OPEN"]))
-        check(kinds["FINDING"]["finding_info"]["title"] in ("sensitive-path", "dangerous-syscall"), str(kinds["FINDING"]))
+        check(kinds["FINDING"]["finding_info"]["title"] in ("sensitive-path", "refused-call"), str(kinds["FINDING"]))
         check(any(e["process"].get("cmd_line", "").startswith("cat /etc/shadow") for e in ours if e["class_uid"] == 1007), "arguments")
         raw = open(x.file, "rb").read()
         check(all(b == 10 or 32 <= b < 127 for b in raw), "nothing but printable ASCII")

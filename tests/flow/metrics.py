@@ -100,7 +100,7 @@ NAMED = {
     "memory of each process": ("process_resident_memory_bytes", GAUGE, "process"), "the build": ("build_info", GAUGE, "version"),
 }
 BOUNDED = {"": 1, "method": 128, "code": 17, "reason": 4, "result": 4, "level": 4, "state": 9, "outcome": 8, "limit": 16, "status": 8, "template": 32, "operation": 48, "kind": 128,
-           "class": 16, "sink": 8, "rule": 40, "response": 7, "verdict": 4, "tenant": 65, "direction": 2, "map": 4, "process": 4, "version": 1}
+           "class": 16, "sink": 8, "rule": 56, "response": 7, "verdict": 4, "tenant": 65, "direction": 2, "map": 4, "process": 4, "version": 1}
 
 
 def what_may_go_wrong_has_a_number_and_no_label_is_unbounded(b, c):
