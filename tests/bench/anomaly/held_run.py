@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`run --held-out`: work and attacks that no threshold was set with, the usual rules, a table for each rule, and the time to the alert.
-`run --held-again`, `--held-third` to `--held-sixth`: the same with other work. Each set is unseen once.
+`run --held-again`, `--held-third` to `--held-eighth`: the same with other work. Each set is unseen once.
 `run --learnt`: the same attacks in templates that have learnt one kind of work."""
 
 import calendar
@@ -8,10 +8,8 @@ import json
 import threading
 import time
 
-import held_again
 import held_out
 import workloads
-
 
 
 class Follower(threading.Thread):
@@ -50,8 +48,8 @@ def calendar_seconds(text):
 
 
 def one(broker, follower, job, number, *create):
-    """A job in a sandbox of its own: the rules that raised an alarm, those that only logged something, and the exit code. An alarm is a
-    finding with another response than `log`: that is what `alert` and the others bring to a person."""
+    """A job in a sandbox of its own: the rules that raised an alarm, each with a text, those that only logged something, and the exit code.
+    An alarm is a finding with another response than `log`: that is what `alert` and the others bring to a person."""
     (program, flag), script = job
     made = broker.cli("create", "--ttl", "10m", *create)
     if made.returncode != 0:
@@ -61,7 +59,7 @@ def one(broker, follower, job, number, *create):
     r = broker.cli("exec", "-n", box, "--", *argv, timeout=400)
     found = follower.of(box)
     broker.cli("rm", box)
-    return {f["rule"] for f in found if f["response"] != "log"}, {f["rule"] for f in found if f["response"] == "log"}, r.returncode
+    return {f["rule"]: f["text"] for f in found if f["response"] != "log"}, {f["rule"] for f in found if f["response"] == "log"}, r.returncode
 
 
 def table(rows):
@@ -80,14 +78,17 @@ def quantile(values, q):
 def play(broker, follower, kinds, what, runs):
     rows = []
     for name, job in kinds.items():
-        all_raised, all_noted, codes = set(), set(), set()
+        all_raised, all_noted, codes = {}, set(), set()
         for number in range(runs):
             raised, noted, code = one(broker, follower, job, number)
             rows.append((what, name, raised))
-            all_raised |= raised
+            for rule, text in raised.items():
+                all_raised.setdefault(rule, []).append(text)
             all_noted |= noted
             codes.add(code)
-        print(f"{what:7}{name:22}{sorted(codes)!s:10} {' '.join(sorted(all_raised) + [f'({r})' for r in sorted(all_noted - all_raised)]) or '-'}", flush=True)
+        print(f"{what:7}{name:22}{sorted(codes)!s:10} {' '.join(sorted(all_raised) + [f'({r})' for r in sorted(all_noted - set(all_raised))]) or '-'}", flush=True)
+        for rule, texts in sorted(all_raised.items()) if what == "work" else ():
+            print(f"       {rule}, {len(texts)} of {runs} runs: {texts[0]}", flush=True)
     return rows
 
 
@@ -109,7 +110,7 @@ def held(options, kinds):
         follower.close()
     table(work + new + old)
     false = sum(bool(raised) for _, _, raised in work)
-    print(f"{false} of {len(work)} runs of work, of {len(kinds)} kinds, raised an alarm; {alarmed(new)} of {len(held_out.ATTACKS)} held-out attacks did, "
+    print(f"{false} of {len(work)} runs of work, of {len(chosen(kinds, options.only))} kinds, raised an alarm; {alarmed(new)} of {len(held_out.ATTACKS)} held-out attacks did, "
           f"and {alarmed(old)} of {len(workloads.ATTACKS)} known ones")
     print(f"time to the alert: p50 {quantile(follower.waits, 0.5):.1f} ms, p99 {quantile(follower.waits, 0.99):.1f} ms, {len(follower.waits)} alerts")
     return 0
