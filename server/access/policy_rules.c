@@ -8,6 +8,7 @@
 #include "proto/arena.h"
 #include "proto/config_read.h"
 #include "proto/glob.h"
+#include "proto/language.h"
 #include "proto/quantity.h"
 #include "proto/rules.h"
 #include "proto/validate.h"
@@ -88,6 +89,16 @@ check_methods(const struct config_reader *f, const policy_match *m, struct yaml_
             return config_fail(f, nth(child(n, "methods"), i),
                                "%.96s: no method has this name; 'ProcessService/*' is one pattern",
                                m->methods[i]);
+    return 0;
+}
+
+static int
+check_languages(const struct config_reader *f, const policy_match *m, struct yaml_node *n)
+{
+    struct err why;
+    for (size_t i = 0; i < m->n_languages; i++)
+        if (!language_any(m->languages[i], &why))
+            return config_fail(f, nth(child(n, "languages"), i), "%.300s", why.text);
     return 0;
 }
 
@@ -322,6 +333,8 @@ read_match(const struct config_reader *f, struct arena *a, struct yaml_node *n,
 {
     const policy_match *m = out->match;
     int r = check_methods(f, m, n);
+    if (r == 0)
+        r = check_languages(f, m, n);
     if (r == 0)
         r = read_commands(f, a, m, n, out);
     if (r == 0)

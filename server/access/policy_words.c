@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "policy_private.h"
+#include "proto/language.h"
 
 enum { PROTOBUF_VERDICTS = 5 };
 
@@ -104,6 +105,10 @@ make_call(const Stockade__V1__PolicyCall *m, const struct policy_words *by, stru
     int r = check_method(w->deed.method, e);
     if (r == 0)
         r = check_paths(m, e);
+    if (r == 0 && m->language[0] != '\0') {
+        w->call.language = language_named(m->language, e);
+        r = w->call.language != NULL ? 0 : err_errno(e);
+    }
     if (r == 0)
         r = read_limits(m->limits, &w->limits, e);
     return r == 0 && m->time[0] != '\0' ? read_time(m->time, &w->call.now_ms, e) : r;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "convert.h"
+#include "proto/language.h"
 #include "proto/now.h"
 #include "server/access/access.h"
 #include "server/base/server.h"
@@ -378,8 +379,10 @@ language_of(const struct facts_of *of)
         context_view(in, &view);
         return view.language;
     }
-    if (said != NULL && said[0] != '\0')
-        return said;
+    if (said != NULL && said[0] != '\0') {
+        const char *name = language_name(said);
+        return name != NULL ? name : said; // refused later
+    }
     return strncmp(of->method, "/stockade.v1.CodeService/", 25) == 0 ? "python" : "";
 }
 

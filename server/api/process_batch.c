@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "proto/language.h"
 #include "server/base/server.h"
 #include "server/sandbox/image.h"
 #include "server/batch/batch.h"
@@ -195,10 +196,10 @@ check_reset(const Stockade__V1__RunBatchRequest *m, const struct sandbox_spec *b
 static int
 check_warm(const Stockade__V1__RunBatchRequest *m, struct err *e)
 {
-    const struct language *l = language_find(m->warm);
+    const char *name = language_name(m->warm);
     if (m->warm[0] == '\0')
         return 0;
-    if (l == NULL || strcmp(l->name, language_of_snippets()->name) != 0)
+    if (name == NULL || strcmp(name, language_of_snippets()->name) != 0)
         return err_field(e, "warm", "must be python: no other interpreter can be forked");
     if (m->reset != STOCKADE__V1__BATCH_RESET__BATCH_RESET_FILES)
         return err_field(e, "warm",

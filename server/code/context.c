@@ -407,9 +407,9 @@ int
 context_create(struct contexts *all, struct sandbox *s, const struct context_spec *spec,
                struct context **out, struct err *e)
 {
-    const struct language *language = language_find(spec->language);
+    const struct language *language = language_find(spec->language, e);
     if (language == NULL)
-        return err_field(e, "language", "%s: not python, bash or javascript", spec->language);
+        return err_errno(e);
     int r = sandbox_check_running(s, e);
     if (r == 0)
         r = context_check_room(all, s, e);
@@ -456,7 +456,9 @@ int
 context_default(struct contexts *all, struct sandbox *s, const char *language, struct context **out,
                 struct err *e)
 {
-    const struct language *l = language_find(language);
+    const struct language *l = language_find(language, e);
+    if (l == NULL)
+        return err_errno(e);
     list_each(it, &all->list)
     {
         struct context *c = of_list(it);

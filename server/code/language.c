@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "proto/language.h"
 
 static const uint8_t python_program[] = {
 #include "kernel_python.inc"
@@ -43,40 +44,22 @@ static const uint8_t node_program[] = {
 
 static const struct language languages[] = {
     {"python",
-     {"py", "python3"},
      {"python3", "-c", LOAD_PYTHON},
      python_program,
      sizeof python_program,
      LOAD_PYTHON_ZYGOTE,
      true},
-    {"bash",
-     {"sh", "shell"},
-     {"bash", "-c", LOAD_BASH},
-     bash_program,
-     sizeof bash_program,
-     NULL,
-     false},
-    {"javascript",
-     {"js", "node"},
-     {"node", "-e", LOAD_NODE},
-     node_program,
-     sizeof node_program,
-     NULL,
-     false},
+    {"bash", {"bash", "-c", LOAD_BASH}, bash_program, sizeof bash_program, NULL, false},
+    {"javascript", {"node", "-e", LOAD_NODE}, node_program, sizeof node_program, NULL, false},
 };
 
 const struct language *
-language_find(const char *name)
+language_find(const char *word, struct err *e)
 {
-    if (name[0] == '\0')
-        return &languages[0];
-    for (size_t i = 0; i < sizeof languages / sizeof languages[0]; i++) {
+    const char *name = language_named(word, e);
+    for (size_t i = 0; name != NULL && i < sizeof languages / sizeof languages[0]; i++)
         if (strcmp(languages[i].name, name) == 0)
             return &languages[i];
-        for (size_t k = 0; k < sizeof languages[i].aliases / sizeof *languages[i].aliases; k++)
-            if (languages[i].aliases[k] != NULL && strcmp(languages[i].aliases[k], name) == 0)
-                return &languages[i];
-    }
     return NULL;
 }
 

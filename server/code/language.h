@@ -12,7 +12,6 @@ enum { LANGUAGE_ARGS_MAX = 4 };
 
 struct language {
     const char *name;
-    const char *aliases[3];
     const char *args[LANGUAGE_ARGS_MAX +
                      1];    // the interpreter, found in PATH, with a loader; terminated by NULL
     const uint8_t *program; // the first frame
@@ -22,8 +21,8 @@ struct language {
     bool forks; // its program can be forked with all of its memory (image.h)
 };
 
-// By name or alias; "" is python. NULL: not found.
-const struct language *language_find(const char *name);
+// By name or alias (proto/language.h); "" is python. NULL: not found.
+const struct language *language_find(const char *word, struct err *e);
 
 // The zygote of a batch (batch/warm.c), with the arguments that load it.
 const struct language *language_of_snippets(void);

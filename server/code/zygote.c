@@ -226,9 +226,9 @@ begin(void *cookie, struct sandbox *s, struct err *e)
 struct zygotes *
 zygotes_new(struct server *srv)
 {
-    const struct language *l = language_find("python");
-    struct zygotes *all = calloc(1, sizeof *all);
     struct err ignored; // NULL says it
+    const struct language *l = language_find("python", &ignored);
+    struct zygotes *all = calloc(1, sizeof *all);
     if (all == NULL)
         return NULL;
     *all = (struct zygotes){.srv = srv, .language = l, .program = language_file(l, &ignored)};

@@ -38,6 +38,7 @@ BASE = """layers:
         tests:
           - {call: {command: [git, push, origin]}, expect: deny, rule: base/no-push}
       - {id: shadow, match: {paths: [/etc/shadow]}, verdict: deny}
+      - {id: shells, match: {languages: [bash]}, verdict: deny}
       - {id: big, match: {limits_above: {memory: 512M}}, verdict: deny}
       - {id: people, match: {commands: [deploy]}, verdict: ask, reason: production, ask: {approvers: ["uid:0"], need: 1}}
   - name: small
@@ -109,6 +110,10 @@ def explain_says_what_the_call_would_meet(b):
     ended(policy(b, "explain", "--method", "FileService/Nothing"), 1, "no such method")
     for path in ("etc/shadow", "../x"):
         ended(policy(b, "explain", "--method", "FileService/Read", "--path", path), 1, "paths: must be absolute")
+    for name in ("bash", "sh", "shell"):
+        ended(policy(b, "explain", "--method", "CodeService/RunCode", "--language", name), 77, "base/shells")
+        ended(stockade(b, "code", "--language", name, "-c", "true"), 77, "base/shells")
+    ended(policy(b, "explain", "--method", "CodeService/RunCode", "--language", "klingon"), 1, "language: klingon: not python, bash or javascript")
     for wrong, said in ((("--allow", "@pipy"), "@pipy: there is no such set; known are @pypi"), (("--template", "none"), "there is no template none"),
                         (("--allow", "192.0.2.1"), "network"), (("--memory", "4T"), "maximum"), (("--sandbox", "none"), "none")):
         r = policy(b, "explain", *wrong, "--", "true")
@@ -332,8 +337,8 @@ def diff_names_each_change(b):
 def files_are_checked_tested_and_explained_without_a_broker(b):
     good = write(b.folder, "good.yaml", BASE)
     tests = write(b.folder, "tests.yaml", TESTS)
-    ended(policy(None, "check", good), 0, "ok: 5 layers, 9 rules, 1 test")
-    check(json.loads(ended(policy(None, "check", good, "-o", "json"), 0))["rules"] == 9, "counts")
+    ended(policy(None, "check", good), 0, "ok: 5 layers, 10 rules, 1 test")
+    check(json.loads(ended(policy(None, "check", good, "-o", "json"), 0))["rules"] == 10, "counts")
     ended(policy(None, "check", f"{b.folder}/nothing.yaml"), 1, "No such file")
     ended(policy(None, "check", write(b.folder, "alias.yaml", "layers: &a []")), 1, "alias.yaml:1:9")
     ended(policy(None, "check", write(b.folder, "fails.yaml", BASE.replace("expect: deny, rule", "expect: allow, rule"))), 1, "fails.yaml:4:", "test 1 fails")
@@ -361,7 +366,7 @@ def files_are_checked_tested_and_explained_without_a_broker(b):
     ended(policy(None, "explain", "--policy", good, "--tenant", "slow", "--calls", "2", "--", "true"), 75, "slow/rate")
     ended(policy(None, "explain", "--policy", good, "--time", "tomorrow", "--", "true"), 1, "time")
     conf = write(b.folder, "stockaded.conf", CONFIG % good)
-    ended(policy(None, "check", good, conf), 0, "ok: 6 layers, 10 rules, 2 tests")
+    ended(policy(None, "check", good, conf), 0, "ok: 6 layers, 11 rules, 2 tests")
     for wrong_line in (("check",), ("explain", "--against", good, "x"), ("show", "x"), ("nothing",), ("check", "--path", "/x", good)):
         ended(policy(None, *wrong_line), 2)
 

@@ -97,11 +97,13 @@ static void
 a_language_is_found_by_its_names(void **state)
 {
     (void)state;
-    assert_null(language_find("cobol"));
-    assert_string_equal(language_find("")->name, "python");
-    assert_string_equal(language_find("py")->name, "python");
-    assert_string_equal(language_find("sh")->name, "bash");
-    assert_string_equal(language_find("node")->name, "javascript");
+    struct err e = {.text = ""};
+    assert_null(language_find("cobol", &e));
+    assert_non_null(strstr(e.text, "cobol: not python, bash or javascript"));
+    assert_string_equal(language_find("", &e)->name, "python");
+    assert_string_equal(language_find("py", &e)->name, "python");
+    assert_string_equal(language_find("sh", &e)->name, "bash");
+    assert_string_equal(language_find("node", &e)->name, "javascript");
 }
 
 int

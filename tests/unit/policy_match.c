@@ -26,6 +26,8 @@ static const struct row {
     {"lines", "[\"*rm -rf*\"]", "{command: [sh, -c, \"rm -rf /\"]}", "{command: [sh, -c, rm /]}"},
     {"languages", "[bash]", "{method: CodeService/RunCode, language: bash}",
      "{method: CodeService/RunCode, language: python}"},
+    {"languages", "[java*]", "{method: CodeService/RunCode, language: node}",
+     "{method: CodeService/RunCode, language: sh}"},
     {"paths", "[\"/etc/*\"]", "{method: FileService/Read, paths: [/tmp/../etc/passwd]}",
      "{method: FileService/Read, paths: [/etc/../tmp/passwd]}"},
     {"destinations", "[\"example.org:443\"]", "{destinations: [\"example.org:443\"]}",
