@@ -35,6 +35,55 @@ the_calls_that_rules_know_are_those_of_the_programs(void **state)
     assert_false(detect_reports_call("getpid") || detect_reports_call(""));
 }
 
+static void
+count_tripwire(void *cookie, const struct detect *d, uint32_t i, const struct detect_event *ev)
+{
+    (void)d;
+    (void)i;
+    (void)ev;
+    ++*(size_t *)cookie;
+}
+
+static size_t
+tripwires_of(struct detect *d, const char *call, bool uring, int64_t result)
+{
+    Stockade__V1__Event m = STOCKADE__V1__EVENT__INIT;
+    Stockade__V1__SystemCall c = STOCKADE__V1__SYSTEM_CALL__INIT;
+    struct detect_event ev;
+    size_t fired = 0;
+    m.kind = uring ? STOCKADE__V1__EVENT_KIND__EVENT_KIND_IO_URING
+                   : STOCKADE__V1__EVENT_KIND__EVENT_KIND_DANGEROUS_CALL;
+    m.detail_case = STOCKADE__V1__EVENT__DETAIL_CALL;
+    m.comm = "work";
+    m.call = &c;
+    c.name = call;
+    c.result = result;
+    detect_fill(&m, 1000000000, &ev);
+    ev.sentence = "it happened";
+    detect_tripwires(d, &ev, count_tripwire, &fired);
+    return fired;
+}
+
+static void
+no_reported_call_is_silent(void **state)
+{
+    static const uint8_t seed[16] = {1};
+    const struct detect_file file = detect_tripwire_file();
+    struct detect *d = NULL;
+    struct err e;
+    (void)state;
+    assert_int_equal(detect_read(&file, 1, &detect_bounds_host, seed, &d, &e), 0);
+    for (uint32_t i = 0; i < WATCH_SYSCALLS; i++) {
+        const char *name = syscall_name(i);
+        if (!detect_reports_call(name))
+            continue;
+        const bool uring = special_calls[i] == URING;
+        if (tripwires_of(d, name, uring, -EPERM) == 0 || tripwires_of(d, name, uring, 0) == 0)
+            fail_msg("%s: no tripwire is about it", name);
+    }
+    detect_free(d);
+}
+
 struct row {
     const char *match, *why;
     bool never, in_kernel;
@@ -324,6 +373,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_calls_that_rules_know_are_those_of_the_programs),
+        cmocka_unit_test(no_reported_call_is_silent),
         cmocka_unit_test(a_rule_says_who_decides_and_why),
         cmocka_unit_test(rules_of_a_tenant_have_nothing_in_the_kernel),
         cmocka_unit_test(a_prefix_has_the_ranges_of_those_around_it),
