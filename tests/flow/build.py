@@ -11,7 +11,7 @@ import threading
 import time
 
 from broker import Broker
-from root_inside import reachable
+from root_inside import needs_the_ids_of_usr, reachable
 from runner import Skipped, check, run_cases, until
 
 CONFIG = """
@@ -167,6 +167,7 @@ def a_failing_step_shows_its_output_and_line_and_keeps_the_template(b):
 
 
 def root_inside_changes_usr(b):
+    needs_the_ids_of_usr(b)
     path = write("tool.yaml", "from: builder\nuser: root\nsteps:\n  - run: echo 'echo tool' >/usr/bin/tool; chmod 755 /usr/bin/tool\n"
                               "ready: tool\n")
     code, made, said = build(b, path)
