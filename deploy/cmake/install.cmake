@@ -7,7 +7,7 @@
 configure_file(${PROJECT_SOURCE_DIR}/deploy/systemd/stockade.service ${PROJECT_BINARY_DIR}/stockade.service @ONLY)
 configure_file(${PROJECT_SOURCE_DIR}/deploy/systemd/stockade-exporter.service ${PROJECT_BINARY_DIR}/stockade-exporter.service @ONLY)
 
-install(FILES ${PROJECT_SOURCE_DIR}/deploy/rules/tripwires.yaml DESTINATION ${CMAKE_INSTALL_DATADIR}/stockade/rules)
+install(FILES ${PROJECT_SOURCE_DIR}/deploy/rules/tripwires.yaml ${PROJECT_SOURCE_DIR}/deploy/rules/examples.yaml DESTINATION ${CMAKE_INSTALL_DATADIR}/stockade/rules)
 if(EXISTS ${PROJECT_SOURCE_DIR}/deploy/stockaded.yaml)
     install(FILES ${PROJECT_SOURCE_DIR}/deploy/stockaded.yaml DESTINATION ${CMAKE_INSTALL_FULL_SYSCONFDIR}/stockade)
 endif()

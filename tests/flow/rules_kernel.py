@@ -3,6 +3,7 @@
 """Detection rules that the kernel decides or counts, and what `rules show` says about who decides: paths, destinations, system calls."""
 
 import json
+import pathlib
 import sys
 
 from api import connect
@@ -10,6 +11,7 @@ from broker import Broker
 from rules import CONFIG, PATH, RULES_SERVICE, create, findings, offline, run, write
 from runner import Skipped, check, run_cases, until
 
+EXAMPLES = str(pathlib.Path(__file__).parents[2] / "deploy" / "rules" / "examples.yaml")
 MARKED = """
 rules:
   - id: marked-file
@@ -67,6 +69,18 @@ s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 for i in range(40000):
     s.connect(("192.0.2.7", 4444) if i == 30000 else ("192.0.2.1", 5000))
 """
+
+
+def the_examples_pass_their_tests_and_say_who_decides(b):
+    r = offline("check", EXAMPLES)
+    check(r.returncode == 0 and r.stderr == "" and "4 rules, 8 tests passed" in r.stdout, r)
+    for rule, who in (("database-network", "kernel"), ("locked-memory", "kernel"), ("model-weights", "kernel"), ("many-compilers", "broker")):
+        check(f"decided by   {who}: " in offline("show", rule, EXAMPLES).stdout, f"{rule} without a broker")
+    with open(EXAMPLES, encoding="utf-8") as f:
+        write(f.read())
+    b.reload()
+    shown = {rule: b.json("rules", "show", rule)[1]["decided_by"] for rule in ("database-network", "locked-memory", "model-weights", "many-compilers")}
+    check(shown == {"database-network": "kernel", "locked-memory": "kernel", "model-weights": "kernel", "many-compilers": "broker"}, shown)
 
 
 def a_rule_says_who_decides_it(b):
@@ -260,7 +274,8 @@ def a_rule_says_that_system_calls_are_not_watched(watching):
 if __name__ == "__main__":
     write("rules: []")
     with Broker(config=CONFIG % PATH) as broker:
-        sys.exit(run_cases([the_kernel_reports_the_paths_that_a_rule_names, a_rule_says_who_decides_it,
+        sys.exit(run_cases([the_kernel_reports_the_paths_that_a_rule_names, the_examples_pass_their_tests_and_say_who_decides,
+                            a_rule_says_who_decides_it,
                             a_flood_of_connections_hides_no_destination, no_loss_of_events_hides_a_destination,
                             a_rule_asks_for_a_call_that_nobody_watches, more_than_the_kernel_holds_is_left_to_the_broker,
                             a_rule_says_that_system_calls_are_not_watched], lambda case: case(broker)))
