@@ -214,6 +214,18 @@ fill_score(const Stockade__V1__ProfileScore *s, struct detect_event *out)
 }
 
 static void
+fill_call(const Stockade__V1__SystemCall *c, struct detect_event *out)
+{
+    detect_set_text(out, DETECT_CALL, c->name);
+    out->ruled = c->ruled;
+    // The kernel ignores the upper halves of what it takes as int: families, types, requests, ids of processes.
+    (void)snprintf(out->called, sizeof out->called, "%" PRIu32 " %" PRIu32, (uint32_t)c->first,
+                   (uint32_t)c->second);
+    detect_set_text(out, DETECT_ARGUMENTS, out->called);
+    detect_set_number(out, DETECT_ERROR, c->result < 0 ? (uint64_t)-c->result : 0);
+}
+
+static void
 fill_detail(const Stockade__V1__Event *m, struct detect_event *out)
 {
     switch ((int)m->detail_case) {
@@ -231,13 +243,7 @@ fill_detail(const Stockade__V1__Event *m, struct detect_event *out)
         detect_set_number(out, DETECT_SIGNAL, m->signal->signal);
         return;
     case STOCKADE__V1__EVENT__DETAIL_CALL:
-        detect_set_text(out, DETECT_CALL, m->call->name);
-        out->ruled = m->call->ruled;
-        // The kernel ignores the upper halves of what it takes as int: families, types, requests, ids of processes.
-        (void)snprintf(out->called, sizeof out->called, "%" PRIu32 " %" PRIu32,
-                       (uint32_t)m->call->first, (uint32_t)m->call->second);
-        detect_set_text(out, DETECT_ARGUMENTS, out->called);
-        detect_set_number(out, DETECT_ERROR, m->call->result < 0 ? (uint64_t)-m->call->result : 0);
+        fill_call(m->call, out);
         return;
     case STOCKADE__V1__EVENT__DETAIL_DENIAL:
         fill_denial(m->denial, out);

@@ -98,14 +98,30 @@ on_agent_packet(void *cookie, const void *bytes, size_t n, int *fd, struct err *
     return err_set(e, ERR_INTERNAL, "stockade-files sent a packet on its own socket");
 }
 
+bool
+box_is_ended(const struct box *b, struct err *why)
+{
+    const enum sandbox_state state = b->sandbox != NULL ? b->sandbox->state : SANDBOX_RUNNING;
+    if (state == SANDBOX_DELETING)
+        (void)err_set(why, ERR_ABORTED, "the sandbox is being deleted");
+    else if (state == SANDBOX_SWAPPING)
+        (void)err_set(why, ERR_ABORTED, "the sandbox is getting another layer of files");
+    else if (b->sandbox == NULL && b->why.code == ERR_ABORTED)
+        *why = b->why;
+    else
+        return false;
+    return true;
+}
+
 // Its operations end with their own sockets, after what is still in them; unless nothing of the sandbox is left.
 static void
 on_agent_ended(void *cookie, const struct err *why)
 {
     struct box *b = cookie;
+    if (!box_is_ended(b, &b->why))
+        b->why = *why;
     b->agent = NULL;
     b->sandbox = NULL;
-    b->why = *why;
     if (b->ops_n == 0)
         box_free(b);
     else if (why->code == ERR_CANCELLED || why->code == ERR_ABORTED)

@@ -147,7 +147,7 @@ on_gone(void *owner, const struct err *why)
     struct err e = *why;
     if (op->events == NULL)
         return;
-    if (e.code == ERR_UNAVAILABLE) { // closed without an END
+    if (e.code == ERR_UNAVAILABLE && !box_is_ended(op->box, &e)) { // closed without an END
         if (op->box->agent == NULL && op->box->why.code != ERR_OK)
             e = op->box->why;
         else

@@ -65,6 +65,8 @@ void carried_end(struct files_op *op);         // reports it, if anything was ca
 // The sandbox's box, with its program; started if there is none. NULL: FAILED_PRECONDITION, RESOURCE_EXHAUSTED.
 struct box *box_of(struct files *all, struct sandbox *s, struct err *e);
 void box_free(struct box *b);
+// Whether the broker itself ends the program, with the reason: the sandbox is deleted, or gets another layer.
+bool box_is_ended(const struct box *b, struct err *why);
 // Operations in this sandbox.
 uint32_t box_ops(const struct files *all, const struct sandbox *s);
 // Looks at the operations some seconds from now, or ends the program a minute from now if there are none.

@@ -172,7 +172,6 @@ struct sandbox {
     enum sandbox_state state;
     struct tenant *tenant;  // NULL while it has no owner
     struct limits reserved; // of the tenant's quotas
-    bool leaving;           // and not of them any more: sandbox_leave()
     struct sandbox_spec spec;
     uint64_t begun_ns;  // when its birth was requested: uv_hrtime()
     int64_t created_ms; // CLOCK_REALTIME
@@ -207,6 +206,7 @@ struct sandbox {
     struct zygote *zygote;           // of the layer code/, likewise
     struct nap *nap;                 // of the layer sleep/, likewise
     bool woken;                      // it was asleep before it was taken
+    bool leaving;                    // it is not of its tenant's quotas any more: sandbox_leave()
     bool falls_asleep;          // it is being destroyed, and is found again: sandbox_fall_asleep()
     enum sandbox_warmth warmth; // of pool_warm.c, while it is READY
     uint32_t warm_version;      // of its template, when it was made

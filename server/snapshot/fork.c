@@ -121,6 +121,9 @@ child_done(struct fork_op *op, const struct err *e)
     if (e != NULL && !op->failed) {
         op->failed = true;
         op->e = *e;
+        if (e->code == ERR_INTERNAL &&
+            find(op, op->parent) == NULL) // the spawner ended the child with it
+            (void)err_set(&op->e, ERR_ABORTED, "the sandbox was deleted meanwhile");
         (void)err_wrap(&op->e, "fork sandbox %s", op->parent);
         cancel_requests(op);
     }

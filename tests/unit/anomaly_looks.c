@@ -364,8 +364,8 @@ four_kinds_of_credentials_are_a_sweep(void **state)
     for (int i = 0; i < 2; i++)
         box_job_begin(&box, &jobs[i]);
     enter(&jobs[0]);
-    for (int i = 0; i < 9; i++) {
-        opens_file("/a/.env", (uint64_t)(20 + i), 0, ".env", O_RDONLY);
+    for (uint64_t i = 0; i < 9; i++) {
+        opens_file("/a/.env", 20 + i, 0, ".env", O_RDONLY);
         opens_file("/h/.ssh/id_rsa", 40, 0, ".ssh", O_RDONLY);
         opens_file("/h/.ssh/id_ed25519", 41, 0, "id_ed25519", O_RDONLY);
     }
