@@ -90,6 +90,9 @@ end(struct fork_op *op)
     struct sandbox *forks[FORKS_MAX];
     size_t n = 0;
     let_parent_go(op);
+    if (op->failed && op->e.code == ERR_INTERNAL && find(op, op->parent) == NULL)
+        (void)err_set(&op->e, ERR_ABORTED, // the spawner ended a child because of that
+                      "fork sandbox %s: the sandbox was deleted meanwhile", op->parent);
     for (uint32_t i = 0; i < op->count; i++)
         if ((forks[n] = find(op, op->child[i].id)) != NULL)
             n++;
@@ -121,9 +124,6 @@ child_done(struct fork_op *op, const struct err *e)
     if (e != NULL && !op->failed) {
         op->failed = true;
         op->e = *e;
-        if (e->code == ERR_INTERNAL &&
-            find(op, op->parent) == NULL) // the spawner ended the child with it
-            (void)err_set(&op->e, ERR_ABORTED, "the sandbox was deleted meanwhile");
         (void)err_wrap(&op->e, "fork sandbox %s", op->parent);
         cancel_requests(op);
     }
