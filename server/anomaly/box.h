@@ -89,13 +89,7 @@ enum box_voice {
 typedef void box_raise_fn(void *cookie, enum box_voice voice, enum anomaly_rule rule, double score,
                           const char *text);
 
-// A value of a rule that counts different ones.
-struct box_distinct {
-    uint64_t hash, at_ns;
-    uint32_t job, zero;
-};
-
-// The same with the beginning of its text, for the finding.
+// A value of a rule that counts different ones, with the beginning of its text for the finding.
 struct box_named {
     uint64_t hash, at_ns;
     uint32_t job;
@@ -104,6 +98,7 @@ struct box_named {
 
 // What is known of programs that ran, and the values of rules that are about several things together.
 struct box_evidence {
+    struct box_named denied[BOX_DISTINCT];
     struct box_named metadata[BOX_DISTINCT_FEW], by_shell[BOX_DISTINCT_FEW],
         calls[BOX_DISTINCT_SOME], credentials[BOX_DISTINCT_SOME], startup[BOX_DISTINCT_FEW],
         preloaded[BOX_DISTINCT_FEW], stolen[BOX_DISTINCT_FEW], together[BOX_DISTINCT_SOME];
@@ -129,7 +124,6 @@ struct box {
     struct box_job *job;      // job of the current call; NULL: unknown
     bool ours;                // the current call is about a program of ours
     struct box_scope whole;
-    struct box_distinct denied[BOX_DISTINCT];
     struct box_evidence *evidence; // borrowed
     struct box_destination destination[BOX_DESTINATIONS];
     struct box_zone zone[BOX_ZONES];

@@ -21,6 +21,8 @@ static struct table
 table_of(struct box_evidence *e, enum anomaly_rule rule)
 {
     switch ((int)rule) {
+    case RULE_DENIED_FAN_OUT:
+        return (struct table)TABLE(denied);
     case RULE_CLOUD_METADATA:
         return (struct table)TABLE(metadata);
     case RULE_SHELL_CONNECTION:
@@ -50,36 +52,10 @@ begin_of(const struct box *b, enum anomaly_rule rule, uint64_t now_ns)
     return now_ns - (now_ns < window_ns ? now_ns : window_ns);
 }
 
-// Of denied-fan-out, which has more values than a sentence: without their names.
-static uint32_t
-note_denied(struct box *b, uint64_t hash, uint64_t now_ns, uint32_t *of_job)
-{
-    const uint64_t from = begin_of(b, RULE_DENIED_FAN_OUT, now_ns);
-    struct box_distinct *all = b->denied;
-    uint32_t oldest = 0, mine = BOX_DISTINCT, n = 0;
-    for (uint32_t i = 0; i < BOX_DISTINCT; i++) {
-        if (all[i].hash == hash)
-            mine = i;
-        if (all[i].at_ns < all[oldest].at_ns)
-            oldest = i;
-    }
-    mine = mine < BOX_DISTINCT ? mine : oldest;
-    all[mine] = (struct box_distinct){hash, now_ns, box_job_number(b), 0};
-    *of_job = 0;
-    for (uint32_t i = 0; i < BOX_DISTINCT; i++) {
-        bool counts = all[i].hash != 0 && all[i].at_ns >= from;
-        n += counts;
-        *of_job += counts && all[i].job == box_job_number(b);
-    }
-    return n;
-}
-
 uint32_t
 box_note_distinct(struct box *b, enum anomaly_rule rule, const struct box_value *value,
                   uint64_t now_ns, uint32_t *of_job)
 {
-    if (rule == RULE_DENIED_FAN_OUT)
-        return note_denied(b, value->hash, now_ns, of_job);
     const struct table t = table_of(b->evidence, rule);
     const uint64_t from = begin_of(b, rule, now_ns);
     uint32_t oldest = 0, mine = t.n, n = 0;
@@ -108,8 +84,6 @@ box_distinct_names(struct box *b, enum anomaly_rule rule, uint64_t now_ns,
     const uint64_t from = begin_of(b, rule, now_ns);
     size_t at = 0;
     out[0] = '\0';
-    if (rule == RULE_DENIED_FAN_OUT)
-        return out;
     const struct table t = table_of(b->evidence, rule);
     for (uint32_t i = 0; i < t.n; i++)
         if (t.value[i].hash != 0 && t.value[i].at_ns >= from && at < FINDING_TEXT_MAX)
