@@ -117,7 +117,10 @@ what_is(const struct watch_exec *x)
         return x->args_n <= WATCH_ARGV && !shows_environment(argv, n) ? IS_PS : 0;
     if (is_listed(for_accounts, name))
         return IS_FOR_ACCOUNTS;
-    return is_listed(walkers, name) ? look_at_words(argv, n) : 0;
+    if (!is_listed(walkers, name))
+        return 0;
+    // Words that are cut may name something: what it reads then is excused only where it is refused.
+    return look_at_words(argv, n) & (x->args_n <= WATCH_ARGV ? ~0U : ~(unsigned)IS_OF_ALL);
 }
 
 void

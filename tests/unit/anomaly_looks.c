@@ -329,6 +329,10 @@ a_tool_that_comes_across_a_file_and_is_refused_is_evidence_only(void **state)
     assert_int_equal(reads(PS, "/etc/shadow", "/etc/shadow", -EACCES, O_RDWR), 1);
     run_as(PS, 0, "/usr/bin/grep", "grep|-r|x|/");
     assert_int_equal(reads(PS, "/proc/#/environ", "/proc/7/environ", 3, O_RDONLY), 0);
+    char cut[WATCH_ARGV + 32];
+    (void)snprintf(cut, sizeof cut, "grep|-r|x|/|%0*d|/proc/7/environ", WATCH_ARGV, 0);
+    run_as(PS, 0, "/usr/bin/grep", cut); // what it names is not known
+    assert_int_equal(reads(PS, "/proc/#/environ", "/proc/7/environ", 3, O_RDONLY), 1);
     static const char *const asks[] = {"grep|x|/etc/shadow", "grep|-ra|KEY|/proc",
                                        "grep|-r|x|/etc|/run/secrets"};
     for (size_t i = 0; i < sizeof asks / sizeof asks[0]; i++) {
