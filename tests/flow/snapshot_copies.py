@@ -47,7 +47,7 @@ def fork(c, box, **more):
 
 
 def what_is_too_large_or_too_slow_is_refused_and_the_jobs_go_on(b, c):
-    box = new(c, limits={"disk_bytes": 512 << 20, "memory_bytes": 512 << 20})
+    box = new(c, limits={"disk_bytes": 640 << 20, "memory_bytes": 512 << 20})
     sh(c, box, "head -c 150000000 /dev/urandom > big")
     job = beating(c, box)
     for more, code, words in (
@@ -60,7 +60,7 @@ def what_is_too_large_or_too_slow_is_refused_and_the_jobs_go_on(b, c):
         no(c, "Create", {"sandbox": box, **more}, code, *words)
         goes_on(c, job)
     check(not names(c, box), "there is none")
-    sh(c, box, "head -c 100000000 /dev/urandom > more")
+    sh(c, box, "head -c 130000000 /dev/urandom > more")
     no(c, "Create", {"sandbox": box, "copy": True, "copy_ms_max": 60000}, EXHAUSTED, "COPY_MEMORY", "memory_bytes")
     goes_on(c, job)
     c.unary(SANDBOX + "Delete", {"id": box})
