@@ -431,9 +431,13 @@ removed_files_and_replaced_folders_stay_so(void **state)
     struct keep_answer again = put_well(2);
     assert_int_equal(again.known, 1); // the same layer, from another sandbox
     assert_memory_equal(again.digest, high.digest, SPAWN_DIGEST_BYTES);
-    struct sandbox *fork = fork_of(box, third);
-    assert_sh("ls o; cat d/b; stat -c %u d/b", "more\nnew\n2\n1000\n");
-    forget_box(fork);
+    if (can_fork()) {
+        struct sandbox *fork = fork_of(box, third);
+        assert_sh("ls o; cat d/b; stat -c %u d/b", "more\nnew\n2\n1000\n");
+        forget_box(fork);
+    } else {
+        (void)puts("no fork of it: this kernel cannot share files in memory between sandboxes");
+    }
     forget_box(first);
     box = second;
     assert_int_equal(sweep(&high).removed, 1);
