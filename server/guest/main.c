@@ -39,7 +39,6 @@ enum {
     PAGE_MAX = 64 * 1024, // the largest page size of all processors
     STACK_KEPT = 1024,    // below the frame of the function that returns the stack's pages
     STACK_BYTES = 64 * 1024,
-    SIGNALS_MAX = 64,
     CAPABILITIES_MAX = 63,
 };
 
@@ -156,14 +155,11 @@ tidy_descriptors(struct err *e)
     return 0;
 }
 
-// All signals have their default action, for the jobs, and are blocked in this process: SIGCHLD arrives through a
-// descriptor.
+// All signals have their default action, for the jobs: the spawner saw to that. They are blocked in this process: SIGCHLD
+// arrives through a descriptor.
 static int
 open_signals(struct err *e)
 {
-    const struct sigaction usual = {.sa_handler = SIG_DFL};
-    for (int s = 1; s <= SIGNALS_MAX; s++)
-        (void)sigaction(s, &usual, NULL);
     sigset_t set;
     (void)sigfillset(&set);
     if (sigprocmask(SIG_SETMASK, &set, NULL) < 0)

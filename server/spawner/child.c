@@ -65,13 +65,15 @@ struct child {
 static int
 step_descriptors(struct child *c, struct err *e)
 {
-    (void)c;
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
         return err_sys(e, errno, "ask to die with the spawner");
     if (syscall(SYS_close_range, FD_KEEP_MIN, ~0u, CLOSE_RANGE_UNSHARE) < 0)
         return err_sys(e, errno, "leave the spawner's descriptors");
     sigset_t none;
     (void)sigemptyset(&none);
+    const struct sigaction usual = {.sa_handler = SIG_DFL};
+    for (uint64_t left = c->plan->ignored; left != 0; left &= left - 1)
+        (void)sigaction(__builtin_ctzll(left) + 1, &usual, NULL);
     if (sigprocmask(SIG_SETMASK, &none, NULL) < 0)
         return err_sys(e, errno, "unblock signals");
     return 0;

@@ -25,6 +25,7 @@ struct child_plan {
     int null_fd;
     int proc_fd;
     bool cores_piped; // core_pattern is a pipe: see child.c
+    uint64_t ignored; // signals that the spawner inherited as ignored: bit 0 is signal 1
 };
 
 // Starts it. *pid_fd: owned by the caller, readable when the process has ended. The channel then receives a struct

@@ -57,6 +57,7 @@ enum {
     QUIET_MS = 2,
     EVENTS_PER_TURN = 64,
     GUEST_BYTES_MAX = 64 * 1024 * 1024,
+    SIGNALS_MAX = 64,
     FDS_PER_SANDBOX = 8 // three of them for the leaf of v1 controllers
 };
 
@@ -103,6 +104,20 @@ become_daemon(struct err *e)
     } while (fd < FD_CHILD_MAX);
     (void)close(fd);
     return 0;
+}
+
+// exec(3) keeps them ignored, and no job may find them so. Only the children of sandboxes change them, which would otherwise ask
+// for each.
+static uint64_t
+find_ignored(void)
+{
+    uint64_t found = 0;
+    for (int i = 1; i <= SIGNALS_MAX; i++) {
+        struct sigaction now;
+        if (sigaction(i, NULL, &now) == 0 && now.sa_handler == SIG_IGN)
+            found |= UINT64_C(1) << (i - 1);
+    }
+    return found;
 }
 
 // Raises the limit by the descriptors that each sandbox needs.
@@ -227,6 +242,7 @@ static int
 step_daemon(struct start *st, struct err *e)
 {
     int r = become_daemon(e);
+    st->s->ignored = find_ignored();
     if (r == 0)
         raise_descriptors(st->config, st->features);
     return r;

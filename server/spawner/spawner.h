@@ -160,7 +160,8 @@ struct spawner {
     int epoll_fd;
     int ids_fd; // ids.h; -1: ranges are not locked
     bool cores_piped;
-    bool reading; // requests are read, because no reply is queued
+    uint64_t ignored; // signals that it inherited as ignored: bit 0 is signal 1
+    bool reading;     // requests are read, because no reply is queued
     int net_pool[NETNS_POOL_MAX];
     uint32_t net_n;
     uint32_t births;

@@ -100,6 +100,7 @@ clone_child(struct spawner *s, struct slot *slot, struct err *e)
         .null_fd = s->null_fd,
         .proc_fd = s->proc_fd,
         .cores_piped = s->cores_piped,
+        .ignored = s->ignored,
     };
     int r = child_start(&plan, &slot->pid_fd, e);
     if (r < 0)

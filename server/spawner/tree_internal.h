@@ -11,6 +11,7 @@
 //   /l0, /l1...   layers of roots: the host's /usr, skeletons, further folders; each only once for all roots
 //   /d            the layer with a clean /dev  /e/dir, /e/file   empty, to cover things with
 //   /proc
+//   /t            where a child mounts what it then moves into its root
 //   /w /m0, /m1...   mount points for a child's tmpfs and for the id-mapped layers of its root
 #pragma once
 
@@ -19,6 +20,8 @@
 #include <sys/types.h>
 
 #include "tree.h"
+
+#define TREE_MAKING "/t"
 
 enum {
     TREE_LAYERS_MAX = 64, // of all roots
@@ -50,7 +53,7 @@ struct tree_root {
     char at[SPAWN_ROOT_LAYERS_MAX][SPAWN_PATH_MAX];
 };
 
-// Opens a layer in a child: an overlay of only this layer, detached. `n` is its number in the root, and /mN is where
+// Opens a layer in a child: an overlay of only this layer, detached or at TREE_MAKING. `n` is its number in the root, and /mN is where
 // the id-mapped clone stays attached. upper: with an upper folder of the sandbox, /w/uN; otherwise read-only. In
 // every part.
 int tree_layer_open(const struct tree *t, uint32_t layer, uint32_t n, bool upper, int userns_fd,

@@ -13,6 +13,8 @@
 
 #include "proto/auto.h"
 
+enum { OPTIONS_BYTES = 240 };
+
 // The kernel's message about a refused option ("e overlay: ..."); "" if there is none.
 static void
 kernel_words(int fs, char *out, size_t n)
@@ -49,6 +51,44 @@ mount_new(const char *type, const struct mount_option *options, int n, unsigned 
     return fd < 0 ? err_sys(e, errno, "mount %s", type) : fd;
 }
 
+_Static_assert(MOUNT_ATTR_RDONLY == MS_RDONLY && MOUNT_ATTR_NOSUID == MS_NOSUID &&
+                   MOUNT_ATTR_NODEV == MS_NODEV && MOUNT_ATTR_NOEXEC == MS_NOEXEC,
+               "attributes are flags of mount(2), too");
+
+// Has the message of the kernel about a refused option, which mount(2) does not return, from mount_new().
+static int
+explain(const char *type, const struct mount_option *options, int n, unsigned attributes, int sys,
+        struct err *e)
+{
+    int auto_close fd = mount_new(type, options, n, attributes, e);
+    return fd < 0 ? fd : err_sys(e, sys, "mount %s", type);
+}
+
+int
+mount_new_at(const char *type, const struct mount_option *options, int n, unsigned attributes,
+             const char *path, struct err *e)
+{
+    char text[OPTIONS_BYTES] = "";
+    const char *source = type;
+    size_t used = 0;
+    for (int i = 0; i < n; i++) {
+        const struct mount_option *o = &options[i];
+        if (strcmp(o->key, "source") == 0) {
+            source = o->value;
+            continue;
+        }
+        int added = snprintf(text + used, sizeof text - used, "%s%s=%s", used > 0 ? "," : "",
+                             o->key, o->value);
+        used += (size_t)added;
+        if (used >= sizeof text || strchr(o->value, ',') != NULL)
+            return err_sys(e, EINVAL, "mount %s: option %s", type, o->key);
+    }
+    if (mount(source, path, type, attributes, text) < 0)
+        return explain(type, options, n, attributes, errno, e);
+    int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? err_sys(e, errno, "open the mount at %s", path) : fd;
+}
+
 int
 mount_change(int fd, unsigned set, unsigned clear, struct err *e)
 {
@@ -77,7 +117,14 @@ mount_clone(int dir, const char *path, unsigned attributes, struct err *e)
 int
 mount_idmap(int fd, int userns_fd, struct err *e)
 {
-    struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (unsigned)userns_fd};
+    return mount_idmap_and(fd, userns_fd, 0, e);
+}
+
+int
+mount_idmap_and(int fd, int userns_fd, unsigned attributes, struct err *e)
+{
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP | attributes,
+                              .userns_fd = (unsigned)userns_fd};
     if (mount_setattr(fd, "", AT_EMPTY_PATH, &attr, sizeof attr) < 0)
         return err_sys(e, errno, "map the ids of a mount");
     return 0;
@@ -86,8 +133,9 @@ mount_idmap(int fd, int userns_fd, struct err *e)
 int
 mount_attach(int fd, int dir, const char *path, struct err *e)
 {
-    // A single name is safe: move_mount does not follow a link in the last component.
-    if (strchr(path, '/') == NULL) {
+    // A single name, also one in the process's root, is safe: move_mount does not follow a link in the last component.
+    const bool in_root = dir == AT_FDCWD && path[0] == '/';
+    if (strchr(path + in_root, '/') == NULL) {
         if (move_mount(fd, "", dir, path, MOVE_MOUNT_F_EMPTY_PATH) < 0)
             return err_sys(e, errno, "attach a mount to %s", path);
         return 0;

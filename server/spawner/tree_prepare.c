@@ -141,7 +141,7 @@ make_dev(int root, struct err *e)
 static int
 make_places(int root, struct err *e)
 {
-    static const char *const places[] = {"c", "d", "e", "e/dir", "proc", "w"};
+    static const char *const places[] = {"c", "d", "e", "e/dir", "proc", "t", "w"};
     char name[TREE_NAME_MAX];
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
         if (mkdirat(root, places[i], 0555) < 0)

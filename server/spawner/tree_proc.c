@@ -166,7 +166,8 @@ tree_proc_make(const struct tree *t, int base, int root, struct err *e)
 {
     const struct mount_option options[] = {{"hidepid", "invisible"}};
     int auto_close proc =
-        mount_new("proc", options, 1, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, e);
+        mount_new_at("proc", options, 1, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC,
+                     TREE_MAKING, e);
     if (proc < 0)
         return proc;
     struct statfs fs;

@@ -89,6 +89,8 @@ def whatever_it_inherits_it_works_and_ends():
     with Broker(prefix=[sys.executable, "-c", ignore]) as b:
         killed = b.cli("run", "--", "sh", "-c", "kill $$; sleep 9").returncode
         check(killed == 128 + signal.SIGTERM, "jobs have no part in it")
+        left = b.cli("run", "--", "grep", "-E", "Sig(Ign|Blk)", "/proc/self/status").stdout
+        check(left == b"SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n", f"not even in one signal: {left}")
         check(b.cli("run", "--", "sh", "-c", "ulimit -s").stdout == b"8192\n", "nor in the limit of the stack")
         box = b.cli("create").stdout.decode().strip()
         check(b.cli("rm", box).returncode == 0, "its first process is waited for when a sandbox goes")
