@@ -29,11 +29,13 @@ def with_hostile_guest():
 FOLDER = with_hostile_guest()
 
 from broker import Broker  # noqa: E402 (it reads STOCKADE_BUILD)
-from runner import Skipped, check, run_cases, time_passes, until  # noqa: E402
-from slowness import scaled  # noqa: E402
+from inject import READ, Traced  # noqa: E402
+from runner import check, run_cases, time_passes, until  # noqa: E402
+from slowness import Popen, scaled  # noqa: E402
 
 CONFIG = "templates: [{name: default, pool: 2}]\n"
 SLOWEST_S = 3  # of another caller's call, beside any attack
+INTERRUPTED = (-4, -512)  # EINTR, ERESTARTSYS
 MEMORY_KIB = 64 * 1024
 # What `run` says about each attack.
 BREACHES = {
@@ -142,22 +144,42 @@ def cgroups_and_processes_that_it_makes_go_with_it(b):
 
 
 def a_terminal_that_it_makes_blocking_does_not_stop_the_broker(b):
-    """Whether the broker loses the race is a matter of luck: until it does."""
-    for turn in range(50):
-        with Neighbour(b):
-            r = terminal(b, "2s", "blocking-terminal") if turn == 0 else terminal(b, "30s", "blocking-at-the-end")
-            check(turn > 0 or r.returncode not in (0, None), r)
-        is_served(b)
-        if "the guest made a terminal blocking" in b.log():
-            return
-    raise Skipped("the guest never made it in time")
+    """Its guest races with the broker; then the broker is held where it loses."""
+    with Neighbour(b):
+        job = terminal(b, "2s", "blocking-terminal")
+        said, _ = job.communicate(timeout=scaled(120))
+        check(job.returncode != 0, said)
+    is_served(b)
+    job = terminal(b, "60s", "slow-terminal")
+    fd = until(lambda: terminals(b.process.pid), "the broker has the terminal")[0]
+    until(lambda: loses_the_race(b.process.pid, fd), "a read of it waits", 60)
+    said, _ = job.communicate(timeout=scaled(120))
+    check(job.returncode != 0 and b"made a terminal blocking" in said and "the guest made a terminal blocking" in b.log(), f"{said} {b.log()}")
+    is_served(b)
 
 
 def terminal(b, timeout, name):
     """A job with a terminal: `script` gives the command one."""
     words = " ".join(b.command("run", "--timeout", timeout, "-it", "--", f"attack={name}"))
-    return subprocess.run(["script", "-qec", words, "/dev/null"], stdin=subprocess.DEVNULL, capture_output=True, check=False,
-                          timeout=scaled(120))
+    return Popen(["script", "-qec", words, "/dev/null"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def terminals(pid):
+    """Descriptors of masters."""
+    found = []
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/{pid}/fd/{name}").endswith("ptmx"):
+                found.append(int(name))
+    return found
+
+
+def loses_the_race(pid, fd):
+    """At the next read of the terminal: what was there is gone, and it waits. Whether a timer has ended that read."""
+    with Traced(pid) as broker, contextlib.closing(broker.descriptor(fd)) as ours:
+        broker.stops_at(READ, fd)
+        ours.take_away()
+        return broker.result() in INTERRUPTED
 
 
 def guest_that(does):

@@ -2,10 +2,15 @@
 """System calls in another process, as if it had been taken over: root stops it and has it make them."""
 
 import ctypes
+import fcntl
 import os
+import select
 import signal
 
 ATTACH, DETACH, GETREGS, SETREGS, STEP, POKE = 16, 17, 12, 13, 9, 5
+SYSCALL, SEIZE, INTERRUPT, SYSGOOD = 24, 0x4206, 0x4207, 1
+READ = 0  # system calls
+PIDFD_OPEN, PIDFD_GETFD = 434, 438
 NAMES = ("r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base ds es fs gs").split()
 
 
@@ -60,3 +65,73 @@ class Taken:
     def let_go(self):
         ptrace(SETREGS, self.pid, 0, ctypes.addressof(self.before))
         ptrace(DETACH, self.pid)
+
+
+class Shared:
+    """A descriptor of another process."""
+
+    def __init__(self, pid, fd):
+        process = LIBC.syscall(PIDFD_OPEN, pid, 0)
+        self.fd = LIBC.syscall(PIDFD_GETFD, process, fd, 0)
+        os.close(process)
+        if self.fd < 0:
+            raise OSError(ctypes.get_errno(), f"descriptor {fd} of {pid}")
+
+    def take_away(self):
+        """Reads what is there, and makes it blocking."""
+        poll = select.poll()
+        poll.register(self.fd, select.POLLIN)
+        while poll.poll(0):
+            os.read(self.fd, 65536)
+        fcntl.fcntl(self.fd, fcntl.F_SETFL, fcntl.fcntl(self.fd, fcntl.F_GETFL) & ~os.O_NONBLOCK)
+
+    def close(self):
+        os.close(self.fd)
+
+
+class Traced:
+    """A process that stops at system calls (x86-64)."""
+
+    def __init__(self, pid):
+        self.pid = pid
+
+    def __enter__(self):
+        ptrace(SEIZE, self.pid, 0, SYSGOOD)
+        ptrace(INTERRUPT, self.pid)
+        self.wait()
+        return self
+
+    def __exit__(self, *_):
+        ptrace(DETACH, self.pid)
+
+    def wait(self):
+        """The signal that it has stopped for; SIGTRAP | 0x80: a system call begins or ends."""
+        _, status = os.waitpid(self.pid, 0x40000000)
+        if not os.WIFSTOPPED(status):
+            raise AssertionError(f"it has ended: {status:#x}")
+        return 0 if status >> 16 else os.WSTOPSIG(status)
+
+    def next(self):
+        """The registers at the next begin or end of a system call."""
+        pending = 0
+        while True:
+            ptrace(SYSCALL, self.pid, 0, pending)
+            pending = self.wait()
+            if pending == signal.SIGTRAP | 0x80:
+                now = Registers()
+                ptrace(GETREGS, self.pid, 0, ctypes.addressof(now))
+                return now
+
+    def stops_at(self, number, argument):
+        """Where the system call begins whose first argument is this."""
+        while True:
+            now = self.next()
+            if (now.orig_rax, now.rdi, ctypes.c_longlong(now.rax).value) == (number, argument, -38):  # -ENOSYS: it begins
+                return
+
+    def result(self):
+        """Of the system call that has begun."""
+        return ctypes.c_longlong(self.next().rax).value
+
+    def descriptor(self, fd):
+        return Shared(self.pid, fd)

@@ -124,17 +124,23 @@ def of_ocsf(r):
     return {e["metadata"]["uid"]: e["unmapped"]["kind"] for e in lines if "unmapped" in e}, [e for e in lines if "unmapped" not in e]
 
 
+def otlp_records(r):
+    return [record for body in r.bodies("/v1/logs") for resource in LOGS.FromString(body).resource_logs
+            for scope in resource.scope_logs for record in scope.log_records]
+
+
+def kind_of(record):
+    return record.event_name.removeprefix("stockade.").upper()
+
+
 def of_otlp(r):
     found, gaps = {}, []
-    for body in r.bodies("/v1/logs"):
-        for resource in LOGS.FromString(body).resource_logs:
-            for scope in resource.scope_logs:
-                for record in scope.log_records:
-                    uid = [a.value.string_value for a in record.attributes if a.key == "log.record.uid"]
-                    if uid:
-                        found[uid[0]] = record.event_name.removeprefix("stockade.").upper()
-                    else:
-                        gaps.append(record)
+    for record in otlp_records(r):
+        uid = [a.value.string_value for a in record.attributes if a.key == "log.record.uid"]
+        if uid:
+            found[uid[0]] = kind_of(record)
+        else:
+            gaps.append(record)
     return found, gaps
 
 
@@ -143,9 +149,13 @@ def of_cloudevents(r):
     return {e["id"]: e["data"]["kind"] for e in all_ if "kind" in e["data"]}, [e for e in all_ if "kind" not in e["data"]]
 
 
-def of_falco(x):
+def falco_lines(x):
     with open(f"{x.folder}/falco", encoding="ascii") as f:
-        fields = [json.loads(line)["output_fields"] for line in f]
+        return f.readlines()
+
+
+def of_falco(x):
+    fields = [json.loads(line)["output_fields"] for line in falco_lines(x)]
     return {f"{e['stockade.instance']}-{e['stockade.event']}": "FINDING" for e in fields if "stockade.event" in e}
 
 
@@ -166,6 +176,22 @@ def kinds(found):
 
 def text_of(r):
     return [line for body in r.bodies() for line in body.decode().splitlines()]
+
+
+def of_jobs(ocsf, otlp, ce):
+    """By sink: the kind of each event that has arrived, and its text, which has the job's id."""
+    return {"ocsf-http": lambda: [(e["unmapped"]["kind"], str(e)) for body in ocsf.bodies() for e in map(json.loads, body.splitlines()) if "unmapped" in e],
+            "otlp-logs": lambda: [(kind_of(record), str(record)) for record in otlp_records(otlp)],
+            "cloudevents": lambda: [(e["data"]["kind"], str(e)) for e in map(json.loads, ce.bodies()) if "kind" in e["data"]]}
+
+
+def markers_arrive(c, jobs):
+    """In every sink: a finding, and the end of a later job. Events keep their order, so nothing of before is under way. The first job."""
+    found, ended = c.run("cat /etc/shadow").id, c.run("exit 0").id
+    for sink, events in jobs.items():
+        until(lambda events=events: all(any(kind == want and id_ in text for kind, text in events())
+                                        for want, id_ in (("FINDING", found), ("JOB_ENDED", ended))), f"{sink}: the markers arrive", 60)
+    return found
 
 
 def quiet(b, x, outputs):
@@ -221,6 +247,8 @@ def what_arrives_is_what_the_broker_has_counted(b):
         try:
             outputs = {"ocsf-http": lambda: of_ocsf(ocsf), "otlp-logs": lambda: of_otlp(otlp), "cloudevents": lambda: of_cloudevents(ce)}
             until(lambda: c.run("cat /etc/shadow").id and all(count(f()[0], "FINDING") for f in outputs.values()) and of_falco(x), "events arrive")
+            marker = markers_arrive(c, of_jobs(ocsf, otlp, ce))
+            until(lambda: any(marker in line for line in falco_lines(x)), "the marker's alert arrives")
             until(lambda: prometheus.value("sum(stockade_jobs_ended_total)") == counted(b)[0], "Prometheus has as many jobs", 60)
             at, base, before = until(lambda: quiet(b, x, outputs), "nothing is under way")
             alerts = len(of_falco(x))
@@ -286,6 +314,7 @@ def a_full_disk_loses_nothing_that_is_not_counted(b):
     with Receiver() as ocsf, Receiver() as otlp, Receiver() as ce, OnSmallDisk(b, ocsf.url("/"), otlp.url(), ce.url("/")) as x:
         outputs = {"ocsf-http": lambda: of_ocsf(ocsf), "otlp-logs": lambda: of_otlp(otlp), "cloudevents": lambda: of_cloudevents(ce)}
         until(lambda: c.run("cat /etc/shadow").id and all(count(f()[0], "FINDING") for f in outputs.values()), "events arrive")
+        markers_arrive(c, of_jobs(ocsf, otlp, ce))
         _, base, before = until(lambda: quiet(b, x, outputs), "nothing is under way")
         for r in (ocsf, otlp, ce):
             r.__exit__()

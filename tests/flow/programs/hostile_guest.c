@@ -296,16 +296,14 @@ static void *
 write_on(void *cookie)
 {
     (void)cookie;
-    char name[64];
-    if (ptsname_r(terminal, name, sizeof name) != 0)
-        return NULL;
     int unlock = 0;
     (void)ioctl(terminal, 0x40045431 /* TIOCSPTLCK */, &unlock);
-    int slave = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    int slave = ioctl(terminal, 0x5441 /* TIOCGPTPEER */, O_RDWR | O_NOCTTY | O_CLOEXEC);
     for (;;) {
         (void)!write(slave, "x", 1);
         (void)usleep(20);
     }
+    return NULL;
 }
 
 // Shares the terminal's master with the broker, makes it blocking all the time, and takes away what the broker is about to
@@ -322,13 +320,17 @@ blocking_terminal(uint32_t job)
     (void)pthread_create(&t, NULL, write_on, NULL);
 }
 
-// The same, and the job ends: the broker reads until nothing is there, so it always comes to a read that could wait.
+// Writes a letter now and then; the test takes it away before the broker has read it, and makes the terminal blocking.
 static void
-blocking_at_the_end(uint32_t job)
+slow_terminal(uint32_t job)
 {
-    blocking_terminal(job);
-    (void)usleep(20000); // the threads run
-    exited(job, 0);
+    int unlock = 0;
+    terminal = open_terminal();
+    (void)ioctl(terminal, 0x40045431 /* TIOCSPTLCK */, &unlock);
+    int slave = ioctl(terminal, 0x5441 /* TIOCGPTPEER */, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    send_event(STARTED, (uint64_t[]){job, 2}, 2, &terminal, 1);
+    while (write(slave, "x", 1) == 1)
+        (void)usleep(100000);
 }
 
 static void
@@ -393,7 +395,7 @@ static const struct {
     {"itself", itself},
     {"lingering", lingering},
     {"blocking-terminal", blocking_terminal},
-    {"blocking-at-the-end", blocking_at_the_end},
+    {"slow-terminal", slow_terminal},
     {"cgroups", cgroups},
     {"forks", forks},
     {"long-failure", long_failure},
