@@ -31,6 +31,7 @@ enum {
     MIB = 1024 * 1024,
     GROUP_BYTES = 128 * MIB, // of a block group, with blocks of 4 KiB
     KEPT_BYTES_MAX = 4096 * FORMAT_BLOCK,
+    JOURNAL_FROM_MIB = 3,
 };
 
 int
@@ -43,12 +44,12 @@ format_probe(struct err *e)
     return r;
 }
 
-// 0: it has none.
+// 0: it has none. mkfs.ext4 makes none smaller than 4 MiB, and none that takes half of the image.
 static uint64_t
 journal_mib(const struct disk_order *o)
 {
     const uint64_t mib = o->bytes / MIB;
-    if (o->op == DISK_SCRATCH)
+    if (o->op == DISK_SCRATCH || mib < JOURNAL_FROM_MIB)
         return 0;
     return mib >= 16384 ? 64 : mib >= 1024 ? 16 : 4;
 }
@@ -93,7 +94,7 @@ static __attribute__((noreturn)) void
 child(const char *program, int file, int words, const struct disk_order *o)
 {
     char journal[24], inodes[24], extra[128];
-    const bool scratch = o->op == DISK_SCRATCH;
+    const bool plain = journal_mib(o) == 0;
     const unsigned owner = o->kind == SPAWN_DISK_VOLUME ? SANDBOX_UID_JOB : 0;
     (void)snprintf(journal, sizeof journal, "size=%u", (unsigned)journal_mib(o));
     (void)snprintf(inodes, sizeof inodes, "%llu", (unsigned long long)o->inodes + INODES_RESERVED);
@@ -114,11 +115,11 @@ child(const char *program, int file, int words, const struct disk_order *o)
         "-N",
         inodes,
         "-O",
-        scratch ? "^resize_inode,^has_journal" : "^resize_inode",
+        plain ? "^resize_inode,^has_journal" : "^resize_inode",
         "-E",
         extra,
-        scratch ? "-L" : "-J", // -J would bring the journal back
-        scratch ? "stockade" : journal,
+        plain ? "-L" : "-J", // -J would bring the journal back
+        plain ? "stockade" : journal,
         "/proc/self/fd/3",
         NULL,
     };

@@ -150,7 +150,7 @@ on_gone(void *owner, const struct err *why)
     if (e.code == ERR_UNAVAILABLE && !box_is_ended(op->box, &e)) { // closed without an END
         if (op->box->agent == NULL && op->box->why.code != ERR_OK)
             e = op->box->why;
-        else
+        else if (op->box->agent == NULL || !agent_out_of_memory(op->box->agent, &e))
             (void)err_set(&e, ERR_UNAVAILABLE, "the program in the sandbox ended");
         metrics_add(METRIC_FILES_CUT_OFF, 1);
         (void)err_wrap(&e, "the operation was cut off");

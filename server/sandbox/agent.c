@@ -44,6 +44,7 @@ struct agent {
     bool takes_fd;
     bool ours, known;   // a program of ours; its cgroup is in sandbox.ours
     uint64_t oom_kills; // of its sandbox when it began, where the kernel counts none for its cgroup
+    uint64_t oom_told;  // of those since, which agent_out_of_memory() has reported
     const struct agent_events *events; // NULL: nobody waits for them any more
     void *cookie;
     struct err why; // it is being ended, for this reason; OK: not by us
@@ -455,12 +456,28 @@ oom_kills(const struct agent *a)
 }
 
 static void
+out_of_memory(struct err *e)
+{
+    (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "the sandbox ran out of memory");
+    err_detail(e, "LIMIT_MEMORY", "memory_bytes", "raise the limit, or end some of its processes");
+}
+
+bool
+agent_out_of_memory(struct agent *a, struct err *e)
+{
+    const uint64_t kills = oom_kills(a);
+    const bool more = kills > a->oom_told;
+    a->oom_told = kills;
+    if (more)
+        out_of_memory(e);
+    return more;
+}
+
+static void
 explain(const struct agent *a, int status, struct err *e)
 {
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && oom_kills(a) > 0) {
-        (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "the sandbox ran out of memory");
-        err_detail(e, "LIMIT_MEMORY", "memory_bytes",
-                   "raise the limit, or end some of its processes");
+        out_of_memory(e);
     } else if (WIFSIGNALED(status)) {
         (void)err_set(e, ERR_UNAVAILABLE, "the agent program was killed by signal %d",
                       WTERMSIG(status));

@@ -92,6 +92,10 @@ bool agent_is_running(const struct agent *a); // not so once it is being killed,
 uint32_t agent_number(const struct agent *a);
 uint32_t agent_pid(const struct agent *a); // inside the sandbox
 
+// Whether the kernel has killed a process of it for want of memory since the last such answer: then *e says so. Where the kernel counts
+// for whole sandboxes only (cgroup v1), any process of the sandbox.
+bool agent_out_of_memory(struct agent *a, struct err *e);
+
 // Signal to its main process.
 int agent_signal(struct agent *a, uint32_t signal, struct err *e);
 

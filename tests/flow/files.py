@@ -393,6 +393,13 @@ def a_full_disk_is_reported_and_leaves_the_old_file(b, c):
     check(f.write(b"g", b"x" * MIB).size == MIB, "the draft is gone")
 
 
+def what_does_not_fit_into_memory_is_refused_with_that_limit(b, c):
+    f = Files(c, limits={"memory_bytes": 48 * MIB, "disk_bytes": 256 * MIB})
+    with fails(EXHAUSTED, "LIMIT_MEMORY"):
+        f.send(b"f", [b"x" * (256 * 1024)] * 512)
+    until(lambda: int(f.sh("df -k --output=used /home/agent | tail -1")) < 8192, "the draft is gone")
+
+
 def a_job_that_kills_or_stops_the_program_harms_itself_alone(b, c):
     f = Files(c)
     f.write(b"big", b"x" * MIB)

@@ -108,8 +108,10 @@ def what_is_not_there_is_not_found(b, c):
 
 def quotas_of_a_caller_are_enforced(b, c):
     no(c, "Create", {"name": "big", "bytes": 257 * MIB}, EXHAUSTED, "VOLUME_BYTES", "volume_bytes_per_caller")
-    for name in "abcd":
-        make(c, name, size=MIB)
+    for i, name in enumerate("abcd"):
+        make(c, name, size=(i + 1) * MIB)
+        r = b.cli("run", "-v", f"{name}:/d", "--", "sh", "-c", "head -c 16M /dev/zero > /d/x; stat -c %s /d/x")
+        check((i + 1) * MIB <= int(r.stdout) <= (i + 3) * MIB, f"{i + 1} MiB hold {r}")
     no(c, "Create", {"name": "e", "bytes": MIB}, EXHAUSTED, "VOLUMES", "volumes_per_caller")
     check(names(c) == list("abcd"), "in their order")
     page = c.unary(VOLUME + "List", {"page_size": 3})
