@@ -164,6 +164,10 @@ words_of(const char *pattern)
     static const char *const words[][2] = {
         {"[a-zA-Z0-9][a-zA-Z0-9._-]*",
          "must consist of letters, digits, '.', '_' and '-', and begin with a letter or a digit"},
+        {"([a-zA-Z0-9][a-zA-Z0-9._-]*)?",
+         "must consist of letters, digits, '.', '_' and '-', and begin with a letter or a digit"},
+        {"(/[a-zA-Z0-9._+@-]+)+",
+         "must be an absolute path of letters, digits, '.', '_', '+', '@' and '-'"},
         {"[a-z0-9][a-z0-9._-]*", "must consist of lower-case letters, digits, '.', '_' and '-', "
                                  "and begin with a letter or a digit"},
         {"[A-Za-z_][A-Za-z0-9_.-]*",

@@ -184,7 +184,8 @@ cli_fail_sandbox(struct stockade *s, const struct command *c, const char *typed,
     struct match m = {.typed = typed};
     if (strcmp(e->reason, "SANDBOX_PAUSED") == 0)
         (void)snprintf(e->hint, sizeof e->hint, "stockade resume %.64s", typed);
-    if (e->code != STOCKADE_NOT_FOUND || e->hint[0] != '\0')
+    if (e->code != STOCKADE_NOT_FOUND ||
+        (e->hint[0] != '\0' && strcmp(e->reason, "SANDBOX_UNKNOWN") != 0))
         return cli_fail(c, "", e);
     if (pages_sandboxes(s, NULL, 0, match_sandbox, &m, NULL) == 0 && m.near[0] != '\0')
         (void)snprintf(e->hint, sizeof e->hint, "did you mean '%s'?", m.near);

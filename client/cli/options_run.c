@@ -55,7 +55,7 @@ const struct option_row network_options[] = {
 
 const struct option_row sandbox_options[] = {
     {"template", 0, OPTION_TEXT, AT(template_name), "NAME",
-     "template of the sandbox (default: default; 'stockade info' lists them)", NULL},
+     "template of the sandbox (default: default; 'stockade template ls' lists them)", NULL},
     {"name", 0, OPTION_TEXT, AT(name), "NAME", "name of the sandbox, unique among your sandboxes",
      NULL},
     {"label", 'l', OPTION_LABEL, AT(labels), "KEY=VALUE",
@@ -104,7 +104,7 @@ static const char *const warms[] = {"python", NULL};
 
 const struct option_row batch_options[] = {
     {"template", 0, OPTION_TEXT, AT(template_name), "NAME",
-     "template of the sandboxes (default: default; 'stockade info' lists them)", NULL},
+     "template of the sandboxes (default: default; 'stockade template ls' lists them)", NULL},
     {"parallel", 'p', OPTION_COUNT, AT(parallel), "N",
      "jobs that run at the same time, at most 256 (default: two for each CPU of the broker's host)",
      NULL},

@@ -59,7 +59,7 @@ static const struct field_row *
 row_of_field(const char *field)
 {
     static const struct field_row rows[] = {
-        {"template", "template", "'stockade info' lists them"},
+        {"template", "template", "'stockade template ls' lists them"},
         {"network", "network", NULL},
         {"network.mode", "network", NULL},
         {"network.outbound", "allow", NULL},

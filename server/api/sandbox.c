@@ -185,8 +185,10 @@ read_snapshot(const struct server *s, const char *tenant,
     if (m->snapshot[0] == '\0')
         return 0;
     *r = kept_find(s, tenant, m->snapshot, e);
-    if (*r == NULL)
+    if (*r == NULL) {
+        err_detail(e, NULL, "snapshot", NULL);
         return err_errno(e);
+    }
     if (m->template_[0] == '\0')
         *template = (*r)->template;
     if (strcmp(*template, (*r)->template) == 0)

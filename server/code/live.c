@@ -77,7 +77,7 @@ static int
 not_found(const struct sandbox *s, const char *name, struct err *e)
 {
     int r = err_set(e, ERR_NOT_FOUND, "sandbox %s has no checkpoint %s", s->id.id, name);
-    err_detail(e, "CHECKPOINT_UNKNOWN", name, "list its checkpoints");
+    err_detail(e, "CHECKPOINT_UNKNOWN", name, "'stockade checkpoint ls SANDBOX' lists them");
     return r;
 }
 

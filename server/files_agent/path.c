@@ -32,13 +32,14 @@ int
 path_read(const ProtobufCBinaryData *from, struct path *out, struct err *e)
 {
     bool absolute = from->len > 0 && from->data[0] == '/';
-    size_t before = absolute ? 0 : strlen(start) + 1;
+    const char *const folder = strcmp(start, "/") == 0 ? "" : start;
+    size_t before = absolute ? 0 : strlen(folder) + 1;
     if (from->len == 0 || memchr(from->data, 0, from->len) != NULL)
         return err_field(e, "path", "must not be empty or contain NUL");
     if (before + from->len >= sizeof out->text)
         return file_err(e, ENAMETOOLONG, "find", "the path");
     if (!absolute)
-        (void)snprintf(out->text, sizeof out->text, "%s/", start);
+        (void)snprintf(out->text, sizeof out->text, "%s/", folder);
     memcpy(out->text + before, from->data, from->len);
     out->text[before + from->len] = '\0';
     return 0;

@@ -44,7 +44,7 @@ struct agent {
     bool takes_fd;
     bool ours, known;   // a program of ours; its cgroup is in sandbox.ours
     uint64_t oom_kills; // of its sandbox when it began, where the kernel counts none for its cgroup
-    uint64_t oom_told;  // of those since, which agent_out_of_memory() has reported
+    uint64_t oom_reported;             // of those since, which agent_out_of_memory() has reported
     const struct agent_events *events; // NULL: nobody waits for them any more
     void *cookie;
     struct err why; // it is being ended, for this reason; OK: not by us
@@ -466,8 +466,8 @@ bool
 agent_out_of_memory(struct agent *a, struct err *e)
 {
     const uint64_t kills = oom_kills(a);
-    const bool more = kills > a->oom_told;
-    a->oom_told = kills;
+    const bool more = kills > a->oom_reported;
+    a->oom_reported = kills;
     if (more)
         out_of_memory(e);
     return more;

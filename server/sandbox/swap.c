@@ -195,7 +195,8 @@ begin(struct sandbox *s, const struct sandbox_swap_plan *plan, struct sandbox_sw
     if (r == 0 && s->jobs_n > 0) {
         r = err_set(e, ERR_FAILED_PRECONDITION, "%u processes run in sandbox %s", s->jobs_n,
                     s->id.id);
-        err_detail(e, "JOBS_RUN", s->id.id, "wait for them to end, or stop them");
+        err_detail(e, "JOBS_RUN", s->id.id,
+                   "wait for them to end, delete contexts and checkpoints, or stop them");
     }
     if (r == 0) {
         s->swap_plan = *plan;

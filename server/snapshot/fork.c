@@ -332,8 +332,10 @@ fork_begin(struct sandbox *parent, struct pool *pool, const struct fork_request 
 {
     const struct snapshot *p = NULL;
     int r = sandbox_check_running(parent, e);
-    if (r == 0 && q->snapshot[0] != '\0' && (p = snapshots_find(parent, q->snapshot, e)) == NULL)
+    if (r == 0 && q->snapshot[0] != '\0' && (p = snapshots_find(parent, q->snapshot, e)) == NULL) {
+        err_detail(e, NULL, "snapshot", NULL);
         r = err_errno(e);
+    }
     if (r < 0)
         return r;
     struct fork_op *op = calloc(1, sizeof *op + q->count * sizeof op->child[0]);

@@ -442,8 +442,10 @@ made_create(struct made_all *all, struct sandbox *from, const struct made_spec *
     if (r == 0)
         r = made_may_add(all, from->tenant->name, spec->name, e);
     if (r == 0 && spec->snapshot[0] != '\0' &&
-        (p = snapshots_find(from, spec->snapshot, e)) == NULL)
+        (p = snapshots_find(from, spec->snapshot, e)) == NULL) {
+        err_detail(e, NULL, "snapshot", NULL);
         r = err_errno(e);
+    }
     if (r < 0)
         return r;
     struct made_op *op = calloc(1, sizeof *op);

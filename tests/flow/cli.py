@@ -84,8 +84,12 @@ def a_value_above_the_maximum_names_the_option(b):
     expect(b.cli("create", "--name", ""), 2, b"", b"--name must not be empty")
     expect(b.cli("run", "--network", "none", "--allow", "192.0.2.1:80", "--", "true"), 125, b"",
            b"destinations are given, but the mode of the network is none")
-    expect(b.cli("run", "--template", "no-such", "--", "true"), 125, b"", b"hint: 'stockade info' lists them")
+    expect(b.cli("run", "--template", "no-such", "--", "true"), 125, b"", b"hint: 'stockade template ls' lists them")
     expect(b.cli("get", "no-such"), 1, b"", b"no-such")
+    for args in (("fs", "cat", "no-such", "x"), ("cp", "/etc/hostname", "no-such:x"), ("fork", "no-such"), ("template", "create", "t", "--from", "no-such")):
+        expect(b.cli(*args), 1, b"", b"hint: 'stockade ls' lists your sandboxes")
+    r = expect(b.cli("create", "--snapshot", "no-such"), 1, b"", b"hint: 'stockade snapshot ls' lists them")
+    check(b"--name" not in r.stderr, r.stderr)
     code, said = b.json("get", "no-such")
     check(code == 1 and said["error"]["reason"] == "SANDBOX_UNKNOWN", said)
     for wrong in ("10.0.0.0/99:1", "a.b:99999"):  # the broker finds the first, the command the second

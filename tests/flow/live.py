@@ -69,6 +69,9 @@ def unknown_names_are_refused(b, c):
     refuse(c, "CheckpointContext", {"context_id": ctx, "name": "a b"}, INVALID)
     refuse(c, "CheckpointContext", {"context_id": ctx, "name": "x" * 65}, INVALID)
     refuse(c, "RestoreContext", {"context_id": ctx, "checkpoint": "none"}, NOT_FOUND)
+    for name in ("a/b", "-a"):
+        failed = refuse(c, "CheckpointContext", {"context_id": ctx, "name": name}, INVALID)
+        check(f"'{name}' must consist of letters" in failed.message, failed.message)
     refuse(c, "RestoreContext", {"context_id": ctx}, INVALID)
     refuse(c, "ForkContext", {"context_id": ctx, "checkpoint": "none"}, NOT_FOUND)
     refuse(c, "DeleteCheckpoint", {"sandbox_id": sandbox, "name": "none"}, NOT_FOUND)

@@ -208,8 +208,8 @@ def what_is_never_there_is_refused(b):
         expect(b.cli(*args, "--tenant", "Bob"), 2, b"", b"'Bob' must be a tenant, such as uid:1000, or * for all")
         expect(b.cli(*args, "--tenant", "uid:4000000000"), 0)
         expect(b.stranger(*args, "--tenant", "uid:0"), 77, b"", b"uid:54321 may see only its own sandboxes")
-    expect(b.cli("anomalies", "--rules", "--template", "nosuch"), 1, b"", b"hint: 'stockade info' lists them")
-    expect(b.cli("profiles", "ls", "nosuch"), 1, b"", b"hint: 'stockade info' lists them")
+    expect(b.cli("anomalies", "--rules", "--template", "nosuch"), 1, b"", b"hint: 'stockade template ls' lists them")
+    expect(b.cli("profiles", "ls", "nosuch"), 1, b"", b"hint: 'stockade template ls' lists them")
 
 
 def a_kind_of_event_has_one_spelling(b):

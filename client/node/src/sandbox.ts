@@ -46,7 +46,7 @@ import { TransactionService } from "./gen/stockade/v1/transaction_service_pb.js"
 import { TemplateService } from "./gen/stockade/v1/template_service_pb.js";
 import { sandboxTemplate } from "./templates.js";
 import type { SandboxTemplate } from "./templates.js";
-import { badArgument, knownOptions, lifetimeMs, textsOf } from "./units.js";
+import { badArgument, count, knownOptions, lifetimeMs, textsOf } from "./units.js";
 import type { Duration, Size } from "./units.js";
 
 /** Options of `Sandbox.create`. */
@@ -61,9 +61,17 @@ export interface CreateOptions extends FreshSandbox, CallControl {
   sleepAfter?: Duration;
 }
 
+// A request with 0 makes one.
+function forkCount(given = 1): number {
+  if (count(given, "count") === 0) {
+    throw badArgument("count", "must be 1 or more");
+  }
+  return given;
+}
+
 // A sandbox has a time to live, a job a timeout: one for the other would be passed over.
-function needTtl(options: object): void {
-  if ("timeout" in options) {
+function needTtl(options: unknown): void {
+  if (typeof options === "object" && options !== null && "timeout" in options) {
     throw badArgument("timeout", "is of a job; the time to live of a sandbox is called ttl");
   }
 }
@@ -329,7 +337,7 @@ export class Sandbox implements AsyncDisposable {
     knownOptions(options, names);
     const request = {
       id: this.id,
-      count: options.count ?? 1,
+      count: forkCount(options.count),
       snapshot: options.snapshot ?? "",
       stop: options.stop ?? false,
       ttlMs: lifetimeMs(options.ttl),

@@ -9,8 +9,8 @@ import type {
   Change as ChangeMessage,
   Snapshot as SnapshotMessage,
 } from "./gen/stockade/v1/snapshot_service_pb.js";
-import { badArgument, wholeMilliseconds } from "./units.js";
-import type { Duration } from "./units.js";
+import { badArgument, parseSize, wholeMilliseconds } from "./units.js";
+import type { Duration, Size } from "./units.js";
 
 /** A state of the files of a sandbox. */
 export interface SnapshotInfo {
@@ -47,7 +47,7 @@ export interface CopyOptions {
   /** Jobs may run: they are frozen, what was written since the last snapshot is copied, and they go on. */
   copy?: boolean;
   /** With `copy`: refuse to copy more bytes; default: 256 MiB. */
-  copyMax?: number;
+  copyMax?: Size;
   /** With `copy`: give up after this time; default: 5 seconds. */
   copyTime?: Duration;
 }
@@ -62,7 +62,7 @@ export function copyOf(options: CopyOptions): { copy: boolean; copyBytesMax: big
   }
   return {
     copy: options.copy ?? false,
-    copyBytesMax: BigInt(options.copyMax ?? 0),
+    copyBytesMax: options.copyMax === undefined ? 0n : BigInt(parseSize(options.copyMax, "copyMax")),
     copyMsMax: options.copyTime === undefined ? 0 : wholeMilliseconds(options.copyTime, "copyTime"),
   };
 }

@@ -103,6 +103,10 @@ export function textsOf(
   values: Readonly<Record<string, string>> | undefined,
   name: string,
 ): Record<string, string> {
+  const given: unknown = values ?? {};
+  if (typeof given !== "object" || given instanceof Array) {
+    throw badArgument(name, `${inspect(given)} is not an object`);
+  }
   for (const [key, value] of Object.entries(values ?? {})) {
     if (typeof value !== "string") {
       throw badArgument(`${name}.${key}`, `${inspect(value)} is not a string`);

@@ -23,6 +23,7 @@ test("what is refused is said in words", () => {
   assert.throws(() => parseSize("lots", "keep"), { message: `keep: 'lots' must be a size, such as "256M"` });
   assert.throws(() => parseDuration("soon", "ttl"), { message: `ttl: 'soon' must be a time, such as "250ms"` });
   assert.throws(() => textsOf({ A: 5 as never }, "env"), { message: "env.A: 5 is not a string" });
+  assert.throws(() => textsOf(["data"] as never, "volumes"), { message: "volumes: [ 'data' ] is not an object" });
 });
 
 test("sizes are powers of 1024, with and without B", () => {

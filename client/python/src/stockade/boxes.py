@@ -13,7 +13,7 @@ from stockade.errors import AlreadyExists, NotFound, ResourceExhausted, Stockade
 from stockade.events import Collector
 from stockade.filing import change, path_bytes
 from stockade.jobs import Job
-from stockade.limits import Seconds, lifetime_ms, named, to_ms
+from stockade.limits import Seconds, Size, lifetime_ms, named, size_bytes, to_ms
 from stockade.network import PORT_MAX
 from stockade.v1 import (
     process_service_pb2,
@@ -48,7 +48,7 @@ async def sandboxes(
 
 
 # ``copy``, ``copy_max``, ``copy_time`` of a snapshot or a fork.
-Copying = tuple[bool, Optional[int], Optional[Seconds]]
+Copying = tuple[bool, Optional[Size], Optional[Seconds]]
 
 
 def allow_copy(
@@ -57,14 +57,14 @@ def allow_copy(
         snapshot_service_pb2.SnapshotServiceCreateRequest,
     ],
     copy: bool,
-    most: Optional[int],
+    most: Optional[Size],
     time: Optional[Seconds],
 ) -> None:
     """Set what may be copied while jobs run."""
     if not copy and (most is not None or time is not None):
         raise ValueError("copy_max and copy_time need copy=True")
     request.copy = copy
-    request.copy_bytes_max = most or 0
+    request.copy_bytes_max = 0 if most is None else named("copy_max", size_bytes, most)
     request.copy_ms_max = 0 if time is None else named("copy_time", to_ms, time)
 
 
@@ -237,6 +237,8 @@ class Box:
         ttl: Optional[Seconds],
         copy: Copying,
     ) -> list[SandboxInfo]:
+        if requests.is_a(int, "count", count) < 1:
+            raise ValueError(f"count={count!r}: at least 1 fork")
         request = sandbox_service_pb2.SandboxServiceForkRequest(
             id=self.id, count=count, snapshot=snapshot or "", stop=stop, ttl_ms=lifetime_ms(ttl)
         )

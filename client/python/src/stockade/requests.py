@@ -334,10 +334,10 @@ def network_policy(
         return None
     if isinstance(network, str):
         network = Network(network or "?")
-    return _is_a(Network, "network", network).to_message()
+    return is_a(Network, "network", network).to_message()
 
 
-def _is_a(kind: type[T], what: str, value: T) -> T:
+def is_a(kind: type[T], what: str, value: T) -> T:
     """Return an argument, or raise the ``TypeError`` that names it."""
     if not isinstance(value, kind):
         raise TypeError(f"{what}={value!r}: expected {kind.__name__}")
@@ -345,15 +345,15 @@ def _is_a(kind: type[T], what: str, value: T) -> T:
 
 
 def _text(what: str, value: Optional[str]) -> str:
-    return "" if value is None else _is_a(str, what, value)
+    return "" if value is None else is_a(str, what, value)
 
 
 def texts(what: str, values: Optional[Mapping[str, str]]) -> dict[str, str]:
     """Return names and their values, which have to be text. ``TypeError`` names what is none."""
-    pairs = {} if values is None else dict(values)
+    pairs = {} if values is None else dict(is_a(Mapping, what, values))  # type: ignore[type-abstract]
     for name, value in pairs.items():
-        _is_a(str, f"a name in {what}", name)
-        _is_a(str, f"{what}[{name!r}]", value)
+        is_a(str, f"a name in {what}", name)
+        is_a(str, f"{what}[{name!r}]", value)
     return pairs
 
 
@@ -568,10 +568,10 @@ def terminal_size(rows: int, columns: int) -> process_service_pb2.TerminalSize:
 def job_limits(limits: Optional[Limits], timeout: Optional[Seconds]) -> Any:
     """Return the limits of a job as a message, or None: `timeout` is its wall-clock limit."""
     if timeout is not None:
-        limits = replace(_is_a(Limits, "limits", limits or Limits()), timeout=timeout)
+        limits = replace(is_a(Limits, "limits", limits or Limits()), timeout=timeout)
     return limits_message(limits)
 
 
 def limits_message(limits: Optional[Limits]) -> Any:
     """Return limits as a message, or None."""
-    return None if limits is None else _is_a(Limits, "limits", limits).to_message()
+    return None if limits is None else is_a(Limits, "limits", limits).to_message()

@@ -370,7 +370,7 @@ class Sandbox(Box, Scoped):
         snapshot: Optional[str] = None,
         stop: bool = False,
         copy: bool = False,
-        copy_max: Optional[int] = None,
+        copy_max: Optional[Size] = None,
         copy_time: Optional[Seconds] = None,
         ttl: Optional[Seconds] = None,
     ) -> builtins.list[Sandbox]:
@@ -414,7 +414,7 @@ class Sandbox(Box, Scoped):
         stop: bool = False,
         keep: bool = False,
         copy: bool = False,
-        copy_max: Optional[int] = None,
+        copy_max: Optional[Size] = None,
         copy_time: Optional[Seconds] = None,
     ) -> SnapshotInfo:
         """Keep the state of its files: /home/agent, /tmp, /var/tmp and /dev/shm.

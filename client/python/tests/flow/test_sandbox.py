@@ -228,6 +228,11 @@ def test_forks_begin_with_the_files_and_go_on_apart(sandbox: Sandbox) -> None:
         sandbox.fork(snapshot="none")
     with pytest.raises(stockade.InvalidArgument, match="count"):
         sandbox.fork(101)
+    for count, error in ((0, ValueError), ("2", TypeError)):
+        with pytest.raises(error, match="count"):
+            sandbox.fork(count)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="copy_max"):
+        sandbox.fork(copy=True, copy_max="much")
 
 
 def test_a_limit_of_the_sandbox_is_refused_for_a_job(sandbox: Sandbox) -> None:

@@ -348,7 +348,7 @@ class Sandbox(Box, AsyncScoped):
         snapshot: Optional[str] = None,
         stop: bool = False,
         copy: bool = False,
-        copy_max: Optional[int] = None,
+        copy_max: Optional[Size] = None,
         copy_time: Optional[Seconds] = None,
         ttl: Optional[Seconds] = None,
     ) -> builtins.list[Sandbox]:
@@ -394,7 +394,7 @@ class Sandbox(Box, AsyncScoped):
         stop: bool = False,
         keep: bool = False,
         copy: bool = False,
-        copy_max: Optional[int] = None,
+        copy_max: Optional[Size] = None,
         copy_time: Optional[Seconds] = None,
     ) -> SnapshotInfo:
         """Keep the state of its files: /home/agent, /tmp, /var/tmp and /dev/shm.
