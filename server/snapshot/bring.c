@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <uv.h>
 
 #include "server/base/server.h"
@@ -22,6 +23,7 @@ struct bring {
     uint32_t at;                     // the next one
     uint32_t below;                  // the child's highest one
     uint64_t until_ns;
+    uint32_t ms; // of all copies together
     uint64_t bytes_max, copied;
     struct sandbox_swap swap;
     bring_done *done;
@@ -60,6 +62,16 @@ parent_of(const struct bring *b, struct err *e)
     return NULL;
 }
 
+// The copy that was too late knows only the time that the others left to it.
+static int
+too_long(const struct bring *b, struct err *e)
+{
+    int r = err_set(e, ERR_DEADLINE_EXCEEDED,
+                    "on this kernel a fork costs a copy, which took longer than %u ms", b->ms);
+    err_detail(e, "COPY_TIME", "copy_ms_max", "raise it, or remove files");
+    return r;
+}
+
 static void
 on_grafted(void *cookie, struct sandbox *child, uint32_t layer, uint64_t copied,
            const struct err *failed)
@@ -67,6 +79,10 @@ on_grafted(void *cookie, struct sandbox *child, uint32_t layer, uint64_t copied,
     struct bring *b = cookie;
     struct err e;
     struct sandbox *parent = failed != NULL ? NULL : parent_of(b, &e);
+    if (failed != NULL && strcmp(failed->reason, "COPY_TIME") == 0) {
+        (void)too_long(b, &e);
+        failed = &e;
+    }
     if (parent == NULL || child->snapshots == NULL) {
         end(b, child, failed != NULL ? failed : &e);
         return;
@@ -84,22 +100,24 @@ next(struct bring *b, struct sandbox *child, struct err *e)
     const uint64_t now = uv_hrtime();
     if (b->at == b->n)
         return sandbox_restore(child, b->below, &b->swap, e);
+    if (now >= b->until_ns)
+        return too_long(b, e);
     const struct sandbox *parent = parent_of(b, e);
     if (parent == NULL)
         return err_errno(e);
     const struct layer *l = layer_of(parent->snapshots, b->chain[b->at]);
     if (l == NULL)
         return err_set(e, ERR_ABORTED, "a layer was dropped meanwhile");
-    const struct sandbox_graft g = {
-        .from = parent,
-        .layer = b->chain[b->at],
-        .below = b->below,
-        .bytes = l->bytes,
-        .inodes = l->inodes,
-        .copy_max = b->bytes_max > b->copied ? b->bytes_max - b->copied : 0,
-        .ms = b->until_ns > now ? (uint32_t)((b->until_ns - now) / 1000000) + 1 : 1,
-        .done = on_grafted,
-        .cookie = b};
+    const struct sandbox_graft g = {.from = parent,
+                                    .layer = b->chain[b->at],
+                                    .below = b->below,
+                                    .bytes = l->bytes,
+                                    .inodes = l->inodes,
+                                    .copy_max =
+                                        b->bytes_max > b->copied ? b->bytes_max - b->copied : 0,
+                                    .ms = (uint32_t)((b->until_ns - now) / 1000000) + 1,
+                                    .done = on_grafted,
+                                    .cookie = b};
     return sandbox_graft(child, &g, e);
 }
 
@@ -161,6 +179,7 @@ bring_begin(struct sandbox *child, const struct sandbox *parent, const struct br
     }
     b->all = parent->all;
     b->bytes_max = w->bytes_max;
+    b->ms = w->ms;
     b->until_ns = uv_hrtime() + w->ms * UINT64_C(1000000);
     b->done = done;
     b->cookie = cookie;

@@ -11,7 +11,7 @@ from api import NOT_FOUND, PRECONDITION, SANDBOX, SYSTEM, connect, main
 from broker import Broker
 from runner import check, time_passes, until
 from snapshots import SNAPSHOT, make, names, new, sh
-from sp import EXHAUSTED, INVALID
+from sp import DEADLINE, EXHAUSTED, INVALID
 
 CANCELLED, ABORTED, UNAVAILABLE = 1, 10, 14
 
@@ -145,6 +145,10 @@ def where_files_cannot_be_shared_a_fork_is_a_bounded_copy(b, c):
     if not copies:
         return
     no(c, {"id": box, "copy_bytes_max": 1 << 20}, EXHAUSTED, "COPY_BYTES", "copy_bytes_max")
+    for name in "abc":  # more layers: the time is that of all copies
+        sh(c, box, f"echo {name} > {name}")
+        c.unary(SNAPSHOT + "Create", {"sandbox": box, "name": name})
+    no(c, {"id": box, "copy_ms_max": 2}, DEADLINE, "COPY_TIME", "copy_ms_max", "longer than 2 ms")
     sh(c, box, "head -c 6M /dev/urandom > more")
     one, = fork(c, box)
     full = c.finish(c.start(one, "head -c 10M /dev/urandom > own"))
