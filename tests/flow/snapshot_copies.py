@@ -222,7 +222,7 @@ def a_copier_that_is_killed_or_hangs_leaves_the_sandbox_running(b, c):
     sh(c, box, "head -c 150000000 /dev/urandom > big")
     job = beating(c, box)
     d = connect(b)
-    begun, pid = stopped_copier(b, c, box, lambda: d.begin(SNAPSHOT + "Create", {"sandbox": box, "copy": True}))
+    begun, pid = stopped_copier(b, c, box, lambda: d.begin(SNAPSHOT + "Create", {"sandbox": box, "copy": True, "copy_ms_max": 60000}))
     os.kill(pid, signal.SIGKILL)
     failed = d.recv(begun).status
     check(failed.code == EXHAUSTED and "killed" in failed.message, f"{failed}")
@@ -235,13 +235,13 @@ def a_copier_that_is_killed_or_hangs_leaves_the_sandbox_running(b, c):
     os.kill(pid, signal.SIGCONT)
     until(lambda: not copiers(b), "it sees that nobody waits")
     # a caller that goes; the sandbox that is deleted meanwhile
-    begun, pid = stopped_copier(b, c, box, lambda: d.begin(SNAPSHOT + "Create", {"sandbox": box, "name": "gone", "copy": True}))
+    begun, pid = stopped_copier(b, c, box, lambda: d.begin(SNAPSHOT + "Create", {"sandbox": box, "name": "gone", "copy": True, "copy_ms_max": 60000}))
     d.close()
     os.kill(pid, signal.SIGCONT)
     until(lambda: names(c, box) == ["gone"], "it is completed")
     goes_on(c, job)
     d = connect(b)
-    begun, pid = stopped_copier(b, c, box, lambda: d.begin(SNAPSHOT + "Create", {"sandbox": box, "copy": True}))
+    begun, pid = stopped_copier(b, c, box, lambda: d.begin(SNAPSHOT + "Create", {"sandbox": box, "copy": True, "copy_ms_max": 60000}))
     c.unary(SANDBOX + "Delete", {"id": box})
     failed = d.recv(begun).status
     check(failed.code in (ABORTED, NOT_FOUND), f"{failed}")
