@@ -18,6 +18,7 @@ import time
 from broker import Broker, small_disk
 from cli import expect
 from kept import box, refused, sh
+from root_inside import needs_the_ids_of_usr
 from runner import check, run_cases, until
 from slowness import Popen
 
@@ -273,6 +274,7 @@ def what_one_pushes_another_loads_with_all_its_files(b):
 
 
 def a_writable_root_goes_as_well(b):
+    needs_the_ids_of_usr(b)
     one = box(b, "--template", "builder")
     sh(b, one, "echo tool > /usr/bin/tool; chmod 4755 /usr/bin/tool; rm /usr/bin/env; echo home > /root-file")
     expect(b.cli("template", "create", "r", "--from", one), 0)
