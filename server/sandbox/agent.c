@@ -14,6 +14,7 @@
 
 #include "proto/auto.h"
 #include "guest_link.h"
+#include "private.h"
 #include "server/base/log.h"
 #include "server/base/loop.h"
 #include "server/base/packet_link.h"
@@ -440,6 +441,7 @@ agents_failed(struct sandbox *s, uint32_t number, const char *text)
         return false;
     (void)err_set(&e, ERR_UNAVAILABLE, "start an agent program: %s", text);
     finish(a, a->why.code != ERR_OK ? &a->why : &e);
+    swap_agent_ended(s);
     return true;
 }
 
@@ -506,6 +508,7 @@ agents_exited(struct sandbox *s, uint32_t number, uint32_t status)
         log_err_about(LOG_WARNING, "remove-job", &(struct log_about){.sandbox = s->id.id},
                       &ignored);
     finish(a, a->why.code != ERR_OK ? &a->why : &e);
+    swap_agent_ended(s);
     return true;
 }
 

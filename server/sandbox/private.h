@@ -50,6 +50,9 @@ int unseal_begin(struct sandbox *s, const struct sandbox_adoption *a, unseal_don
                  struct err *e);
 void unseal_stop(struct sandbox *s); // it is being deleted
 
+// swap.c: an agent has ended. The swap that waits for that goes on.
+void swap_agent_ended(struct sandbox *s);
+
 // Removes it from the table and the list.
 void sandbox_table_remove(struct sandbox *s);
 

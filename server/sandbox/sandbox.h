@@ -220,6 +220,7 @@ struct sandbox {
     bool limits_pending; // at the spawner
     struct limits limits_wanted;
     uint32_t swap_tries;
+    bool swap_waits;                 // for what still runs, with wait_timer
     struct sandbox_copying *copying; // of copy.c; NULL: nothing is being copied
     struct unsealing *unsealing;     // of unseal.c; NULL: no layer is being decrypted
     struct sandbox_swap_plan {

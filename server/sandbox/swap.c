@@ -15,7 +15,7 @@
 #include "server/base/server.h"
 #include "spawn.h"
 
-enum { TRIES = 400, TRIES_SOON = 8, SOON_MS = 1, AGAIN_MS = 5 };
+enum { TRIES = 400, TRIES_SOON = 8, SOON_MS = 1, AGAIN_MS = 5, AGENTS_MS = 10 };
 
 // The one who waits for the layer; NULL: nobody any more.
 static struct sandbox_swap *
@@ -74,8 +74,16 @@ on_again(void *cookie)
     struct sandbox *s = cookie;
     struct err e;
     loop_timer_stop(&s->wait_timer);
+    s->swap_waits = false;
     if (ask_when_settled(s, &e) < 0)
         finish(s, &e);
+}
+
+static bool
+wait_ms(struct sandbox *s, uint64_t ms)
+{
+    s->swap_waits = loop_timer_start(s->all->srv->loop, &s->wait_timer, ms, on_again, s) == 0;
+    return s->swap_waits;
 }
 
 // What a job left was killed with it, and may need a moment to go; on a busy host, seconds.
@@ -85,7 +93,7 @@ try_later(struct sandbox *s)
     if (s->swap_tries == TRIES)
         return false;
     uint64_t ms = s->swap_tries++ < TRIES_SOON ? SOON_MS : AGAIN_MS;
-    return loop_timer_start(s->all->srv->loop, &s->wait_timer, ms, on_again, s) == 0;
+    return wait_ms(s, ms);
 }
 
 // The layers that came before the failure are dropped again, the highest first.
@@ -186,6 +194,38 @@ ask_when_settled(struct sandbox *s, struct err *e)
     return -EBUSY;
 }
 
+static bool
+has_agents(const struct sandbox *s)
+{
+    return s->agents_n > (s->swap_plan.stays != 0 ? 1 : 0);
+}
+
+void
+swap_agent_ended(struct sandbox *s)
+{
+    if (s->state == SANDBOX_SWAPPING && s->swap_waits && !has_agents(s))
+        on_again(s);
+}
+
+// An agent that still runs would be refused, so its end is waited for, which is an event. After AGENTS_MS the spawner is asked
+// nevertheless, and says what still runs.
+static int
+end_agents(struct sandbox *s, struct err *e)
+{
+    struct err ended;
+    (void)err_set(&ended, ERR_ABORTED, "the sandbox is getting another layer of files");
+    sandbox_move(s, SANDBOX_SWAPPING); // so the owners of agents start nothing new in it
+    agents_end(s, s->swap_plan.stays, &ended);
+    if (s->state != SANDBOX_SWAPPING) // one of them has deleted it
+        return sandbox_check_running(s, e);
+    if (has_agents(s) && wait_ms(s, AGENTS_MS))
+        return 0;
+    int r = ask_when_settled(s, e);
+    if (r < 0)
+        sandbox_move(s, SANDBOX_RUNNING);
+    return r;
+}
+
 static int
 begin(struct sandbox *s, const struct sandbox_swap_plan *plan, struct sandbox_swap *w,
       struct err *e)
@@ -198,19 +238,14 @@ begin(struct sandbox *s, const struct sandbox_swap_plan *plan, struct sandbox_sw
         err_detail(e, "JOBS_RUN", s->id.id,
                    "wait for them to end, delete contexts and checkpoints, or stop them");
     }
-    if (r == 0) {
-        s->swap_plan = *plan;
-        s->swap_tries = 0;
-        r = ask_when_settled(s, e);
-    }
     if (r < 0)
         return r;
-    struct err ended;
-    (void)err_set(&ended, ERR_ABORTED, "the sandbox is getting another layer of files");
-    sandbox_move(s, SANDBOX_SWAPPING); // so the owners of agents start nothing new in it
-    agents_end(s, plan->stays, &ended);
-    if (s->state != SANDBOX_SWAPPING) // one of them has deleted it
-        return sandbox_check_running(s, e);
+    s->swap_plan = *plan;
+    s->swap_tries = 0;
+    s->swap_waits = false;
+    r = end_agents(s, e);
+    if (r < 0)
+        return r;
     w->layer = 0;
     w->fresh = false;
     w->bytes = w->inodes = 0;
