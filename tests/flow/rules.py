@@ -202,7 +202,8 @@ rules:
   - {id: first-kill, severity: critical, response: kill, snapshot_first: true, message: m, match: {kinds: [exec], all: [{arguments: {glob: ["*keep-me*"]}}]}}
   - {id: first-pause, severity: warning, response: pause, snapshot_first: true, message: m, match: {kinds: [exec], all: [{arguments: {glob: ["*rest-me*"]}}]}}
 """
-FILLING = "/usr/bin/true keep-me; for i in $(seq 1000000); do echo $i > f$((i % 50)); done"
+# The shell's own arguments must not match, or the response comes before there is evidence.
+FILLING = "m=me; /usr/bin/true keep-$m; for i in $(seq 1000000); do echo $i > f$((i % 50)); done"
 
 
 def said(b, rule, box):
@@ -215,7 +216,7 @@ def a_snapshot_comes_before_the_response(b):
     own(b, "set", FOLDER + "/first.yaml")
     check(b.json("rules", "show", "first-kill")[1]["snapshot_first"], "it is shown")
     box = create(b)
-    b.popen("exec", "-n", box, "--", "/bin/sh", "-c", "echo there > evidence; /usr/bin/true rest-me; sleep 100")
+    b.popen("exec", "-n", box, "--", "/bin/sh", "-c", "echo there > evidence; m=me; /usr/bin/true rest-$m; sleep 100")
     until(lambda: box_of(b, box)["state"] == "PAUSED", f"it is paused: {b.log()[-2000:]}")
     check(any(t.startswith("snapshot finding-") and t.endswith("was taken before the response, pause") for t in said(b, "first-pause", box)),
           said(b, "first-pause", box))
