@@ -56,7 +56,8 @@ static struct bpf_object *
 open_relay(const struct load_settings *p)
 {
     (void)p;
-    const struct net_relay_bpf *skeleton = net_relay_bpf__open();
+    static const struct net_relay_bpf *skeleton; // never freed: see above
+    skeleton = net_relay_bpf__open();
     return skeleton ? skeleton->obj : NULL;
 }
 #endif
