@@ -65,8 +65,7 @@ id_not_found(const char *what, const char *node, const char *id, struct err *e)
         for (char *p = reason; *p != '\0'; p++)
             *p = (char)toupper((unsigned char)*p);
         int unknown = err_set(e, ERR_NOT_FOUND, "there is no %s %s", what, id);
-        err_detail(e, reason, NULL,
-                   strcmp(what, "sandbox") == 0 ? "'stockade ls' lists your sandboxes" : NULL);
+        err_detail(e, reason, NULL, NULL);
         return unknown;
     }
     char other[ID_NODE_MAX + 1];

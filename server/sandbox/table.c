@@ -290,8 +290,11 @@ sandbox_find(struct sandboxes *all, const char *tenant, const char *id, struct e
     struct sandbox *s = n != NULL ? list_entry(n, struct sandbox, id) : NULL;
     if (s == NULL || !belongs_to(s, tenant))
         s = find_by_name(all, tenant, id);
-    if (s == NULL)
+    if (s == NULL) {
         (void)id_not_found("sandbox", all->settings->node, id, e);
+        if (e->hint[0] == '\0') // not of another node
+            err_detail(e, NULL, NULL, "'stockade ls' lists your sandboxes");
+    }
     return s;
 }
 
