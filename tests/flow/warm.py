@@ -233,9 +233,10 @@ def twins(folder):
         d.unary(SANDBOX + "Create", {"name": "twin", "template": "cold"})
         with open(f"{folder}/go", "w", encoding="utf-8"):
             frame = d.recv(waits)
-        until(lambda: "cannot be forked" in template(d, "slow").warm_failed, "the reason is said")
-        os.unlink(f"{folder}/go")  # not before: an interpreter that begins late would wait for it
         check(other.cli("ls").stdout.decode().count("twin") == 1, "the broker goes on")
+        check(other.cli("rm", "twin").returncode == 0, "now there is room for the next one of slow, also if cold was first")
+        until(lambda: "cannot be forked" in template(d, "slow").warm_failed, "the reason is said")
+        os.unlink(f"{folder}/go")  # not before: the next interpreter would wait for it
     return frame.status.message
 
 
