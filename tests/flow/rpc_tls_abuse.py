@@ -169,8 +169,8 @@ def answers_of_tls_that_nobody_reads_are_bounded():
         rounds = 0
         while rounds < 2000 and p.write(b"x") == 1 and all(p.update_keys() for _ in range(50)):
             rounds += 1
-        check(rounds < 2000, f"{rounds * 50} updates and it is still there")
-        until(lambda: watcher.unary("Stats").connections == 1, "it is closed")
+        # All of them may lie in the buffers of the kernel when the server has little of the processors.
+        until(lambda: watcher.unary("Stats").connections == 1, f"it is closed, of {rounds * 50} updates")
         grown = s.rss_kib() - rss
         check(SANITIZED or grown < 16384, f"memory: {grown} KiB")
         check(watcher.unary("Stats").protocol_errors >= 1, "and counted")
