@@ -151,6 +151,10 @@ class DropReplies:
         return data
 
 
+def test_a_stock_client_builds(peer: list[str]) -> None:
+    assert Path(peer[0]).exists()
+
+
 @pytest.mark.parametrize("transport", ["ipc", "tcp"])
 def test_an_unknown_method_ends_with_its_code(
     broker: brokers.Broker, peer: list[str], transport: str
