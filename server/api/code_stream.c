@@ -92,12 +92,20 @@ on_cancel(void *cookie, enum call_cancel why)
     stream_free(st);
 }
 
+typedef int send_fn(struct call *c, const ProtobufCMessage *m);
+
 static int
-send_message(struct stream *st, Stockade__V1__CodeEvent *ev, bool last)
+send_message(struct stream *st, Stockade__V1__CodeEvent *ev, send_fn *send)
 {
     Stockade__V1__RunCodeResponse m = STOCKADE__V1__RUN_CODE_RESPONSE__INIT;
     m.event = ev;
-    return (last ? call_end_with : call_send)(st->call, &m.base);
+    return send(st->call, &m.base);
+}
+
+static int
+send_event(struct stream *st, const struct code_event *e, Stockade__V1__CodeEvent *ev)
+{
+    return send_message(st, ev, e->more ? call_send_more : call_send);
 }
 
 // The interpreter, whose record says what it was refused.
@@ -115,8 +123,9 @@ note_process(struct stream *st, const char *context_id)
 }
 
 static int
-send_begin(struct stream *st, const struct code_begin *b)
+send_begin(struct stream *st, const struct code_event *e)
 {
+    const struct code_begin *b = &e->begin;
     Stockade__V1__CodeEvent ev = STOCKADE__V1__CODE_EVENT__INIT;
     Stockade__V1__CodeBegin begin = STOCKADE__V1__CODE_BEGIN__INIT;
     if (simulated_is_on(&st->simulated))
@@ -126,7 +135,7 @@ send_begin(struct stream *st, const struct code_begin *b)
     begin.fresh = b->fresh;
     ev.event_case = STOCKADE__V1__CODE_EVENT__EVENT_BEGIN;
     ev.begin = &begin;
-    return send_message(st, &ev, false);
+    return send_event(st, e, &ev);
 }
 
 static ProtobufCBinaryData
@@ -148,7 +157,7 @@ send_output(struct stream *st, const struct code_event *e)
     output.data = bytes_of(e);
     ev.event_case = STOCKADE__V1__CODE_EVENT__EVENT_OUTPUT;
     ev.output = &output;
-    return send_message(st, &ev, false);
+    return send_event(st, e, &ev);
 }
 
 static int
@@ -163,7 +172,7 @@ send_result(struct stream *st, const struct code_event *e)
     part.last = e->result->last;
     ev.event_case = STOCKADE__V1__CODE_EVENT__EVENT_RESULT;
     ev.result = &part;
-    return send_message(st, &ev, false);
+    return send_event(st, e, &ev);
 }
 
 static int
@@ -176,7 +185,7 @@ send_failure(struct stream *st, const struct code_event *e)
     error.traceback = e->failure.traceback;
     ev.event_case = STOCKADE__V1__CODE_EVENT__EVENT_ERROR;
     ev.error = &error;
-    return send_message(st, &ev, false);
+    return send_event(st, e, &ev);
 }
 
 static int
@@ -203,7 +212,18 @@ send_end(struct stream *st)
     end.limit_hit = r->limit_hit;
     ev.event_case = STOCKADE__V1__CODE_EVENT__EVENT_END;
     ev.end = &end;
-    return send_message(st, &ev, true);
+    return send_message(st, &ev, call_end_with);
+}
+
+static void end_now(void *cookie);
+
+static bool
+end_must_wait(struct stream *st)
+{
+    if (st->transacted.t != NULL && !transacted_wait(&st->transacted, end_now))
+        return true;
+    return simulated_is_on(&st->simulated) && call_refusal(st->call) == NULL &&
+           !simulated_wait(&st->simulated);
 }
 
 // Sends END if there is credit, and if its transaction is settled. Frees the stream then.
@@ -212,11 +232,10 @@ end_now(void *cookie)
 {
     struct stream *st = cookie;
     struct err e;
-    if (st->transacted.t != NULL && !transacted_wait(&st->transacted, end_now))
+    if (end_must_wait(st)) {
+        call_flush(st->call);
         return;
-    if (simulated_is_on(&st->simulated) && call_refusal(st->call) == NULL &&
-        !simulated_wait(&st->simulated))
-        return;
+    }
     int r = send_end(st);
     if (r == -EAGAIN)
         return;
@@ -250,7 +269,7 @@ on_event(void *cookie, const struct code_event *e)
     struct stream *st = cookie;
     switch (e->kind) {
     case CODE_BEGIN:
-        return send_begin(st, &e->begin);
+        return send_begin(st, e);
     case CODE_OUTPUT:
         return send_output(st, e);
     case CODE_RESULT:

@@ -58,6 +58,13 @@ loop_timer_stop(struct loop_timer **slot)
         uv_close((uv_handle_t *)&t->uv, closed);
 }
 
+void
+loop_timer_rest(struct loop_timer *t)
+{
+    if (t != NULL)
+        (void)uv_timer_stop(&t->uv);
+}
+
 static void
 poll_ready(uv_poll_t *uv, int status, int events)
 {

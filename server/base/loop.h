@@ -20,6 +20,9 @@ int loop_timer_start(uv_loop_t *loop, struct loop_timer **slot, uint64_t ms,
 // Stops it and sets *slot to NULL. Does nothing if *slot is NULL.
 void loop_timer_stop(struct loop_timer **slot);
 
+// Stops it and keeps it in its slot, for one that is set again and again: freeing it takes a turn of the loop. Accepts NULL.
+void loop_timer_rest(struct loop_timer *t);
+
 // Calls fn(cookie, events) while fd is ready for one of `events` (UV_READABLE, UV_WRITABLE). An error of the descriptor
 // counts as both. The descriptor is borrowed: close it only after loop_poll_stop(). Returns 0 or a negative errno.
 int loop_poll_start(uv_loop_t *loop, struct loop_poll **slot, int fd, int events,

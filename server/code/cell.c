@@ -44,13 +44,11 @@ static void
 finish(struct context *c, struct code_end *end)
 {
     struct code_run *r = c->current;
-    struct code_event ev = {.kind = CODE_END, .end = end};
     loop_timer_stop(&c->limit);
     loop_timer_stop(&c->again);
     c->interrupts = 0;
     c->current = NULL;
-    c->burst_n = 0;
-    loop_timer_stop(&c->burst_timer);
+    cell_burst_none(c);
     if (c->state == CONTEXT_BUSY)
         c->state = CONTEXT_IDLE;
     kernel_link_hold(&c->link, true);
@@ -58,7 +56,7 @@ finish(struct context *c, struct code_end *end)
     metrics_add_by(METRIC_CELLS_ENDED, end->status, 0, 1);
     if (r->began_ns != 0)
         metrics_observe(METRIC_CELL_TIME, 0, uv_hrtime() - r->began_ns);
-    (void)cell_deliver(r, &ev);
+    cell_deliver_end(r, end);
     run_free(r);
 }
 
@@ -100,7 +98,7 @@ on_cell_frame(struct context *c, const struct kernel_frame *f)
     if (f->kind == KERNEL_STDOUT || f->kind == KERNEL_STDERR)
         return cell_add_output(c, f->kind == KERNEL_STDOUT ? OUTPUT_STDOUT : OUTPUT_STDERR,
                                f->payload, f->n);
-    int r = cell_flush(c);
+    int r = cell_flush(c, f->kind == KERNEL_RESULT || f->kind == KERNEL_ERROR);
     if (r < 0)
         return r;
     if (f->kind == KERNEL_ERROR)
@@ -176,6 +174,7 @@ begin(struct context *c)
     r->number = ++c->runs;
     c->state = CONTEXT_BUSY;
     c->stop = STOP_NONE;
+    c->begin_alone = false;
     r->began_ns = uv_hrtime();
     if (kernel_link_send(&c->link, "run", r->number, r->text, r->text_n, &e) < 0) {
         c->broke = e;
@@ -187,6 +186,7 @@ begin(struct context *c)
     if (r->timeout_ms > 0 &&
         loop_timer_start(loop_of(c), &c->limit, r->timeout_ms, on_limit, c) < 0)
         context_kill(c, STOP_TIMEOUT);
+    cell_pump_soon(c, BEGIN_MS);
 }
 
 static void
@@ -257,8 +257,11 @@ on_done(struct context *c)
     if (c->frame.run < c->current->number)
         return 0; // forged by an earlier one
     int r = cell_take_all_pipes(c);
+    if (r == 0)
+        r = cell_begin(c->current, true);
     if (r < 0)
         return r;
+    loop_timer_rest(c->later);
     c->fresh = false;
     cell_end_by_frame(c, &c->frame, &end);
     cell_bill(c->current, &end);
@@ -308,13 +311,8 @@ step(struct context *c)
     struct code_run *r = c->current;
     if (r != NULL && r->blocked)
         return false;
-    if (r != NULL && !r->begun) {
-        const struct code_event ev = {.kind = CODE_BEGIN,
-                                      .begin = {c->id.id, c->sandbox_id, c->fresh}};
-        if (cell_deliver(r, &ev) < 0)
-            return false;
-        r->begun = true;
-    }
+    if (r != NULL && c->begin_alone && cell_begin(r, false) < 0)
+        return false;
     bool reads = r != NULL || c->state == CONTEXT_STARTING;
     if (r != NULL) {
         int n = cell_take_pipes(c);
@@ -326,7 +324,7 @@ step(struct context *c)
     if (c->current != NULL && c->current->blocked)
         return false;
     if (c->job_over && (!reads || c->link_over)) {
-        if (cell_flush(c) < 0)
+        if (cell_flush(c, true) < 0 || (c->current != NULL && cell_begin(c->current, true) < 0))
             return false;
         on_kernel_over(c);
         return true;
@@ -355,6 +353,7 @@ cell_pump(struct context *c)
             continue;
     }
     c->pumping = false;
+    cell_burst_wait(c);
 }
 
 // ---- from outside
@@ -363,7 +362,7 @@ static void
 on_later(void *cookie)
 {
     struct context *c = cookie;
-    loop_timer_stop(&c->later);
+    c->begin_alone = true;
     cell_pump(c);
 }
 
@@ -400,7 +399,8 @@ context_run(struct context *c, const char *text, uint64_t timeout_ms, uint64_t a
     *out = r;
     if (c->current == NULL && c->state == CONTEXT_IDLE && !c->dying && c->op == NULL)
         begin(c);
-    cell_pump_soon(c, c->state == CONTEXT_DOWN ? 0 : BEGIN_MS);
+    else if (c->current == NULL)
+        cell_pump_soon(c, c->state == CONTEXT_DOWN ? 0 : BEGIN_MS);
     return 0;
 }
 

@@ -64,6 +64,7 @@ enum code_event_kind { CODE_BEGIN, CODE_OUTPUT, CODE_RESULT, CODE_FAILURE, CODE_
 // Pointers are borrowed for the call.
 struct code_event {
     enum code_event_kind kind;
+    bool more; // another one follows at once: they can be sent together
     struct code_begin begin;
     unsigned stream; // OUTPUT: enum output_stream
     const uint8_t *bytes;

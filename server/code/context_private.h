@@ -64,6 +64,8 @@ struct context {
     uint8_t *burst; // owned: output that waits for more of it
     size_t burst_n;
     unsigned burst_stream;
+    bool burst_waits; // for burst_timer
+    bool begin_alone; // no event came within BEGIN_MS
     struct loop_timer *burst_timer, *later, *limit, *again, *closed, *gone;
     uint32_t interrupts; // of the cell, to make it end
     bool pumping, pump_again;
@@ -103,9 +105,13 @@ void live_go_on(void *cookie); // the contexts
 
 // cell_output.c
 // 0: the sink has it, or nobody waits for it. -EAGAIN: not now.
+int cell_begin(struct code_run *r, bool more);
 int cell_deliver(struct code_run *r, const struct code_event *ev);
 // Sends the output that was collected: 0, or -EAGAIN.
-int cell_flush(struct context *c);
+void cell_deliver_end(struct code_run *r, const struct code_end *end);
+int cell_flush(struct context *c, bool more);
+void cell_burst_none(struct context *c);
+void cell_burst_wait(struct context *c);
 // n: at most BURST_MAX. 0: all were taken; -EAGAIN: none.
 int cell_add_output(struct context *c, unsigned stream, const uint8_t *bytes, size_t n);
 // Takes what the pipes have. 1: something was taken; 0: nothing is there; -EAGAIN.

@@ -59,7 +59,11 @@ on_ready(void *cookie, int events)
     struct kernel_link *l = cookie;
     if ((events & UV_WRITABLE) != 0)
         push(l);
-    if ((events & UV_READABLE) != 0 && !l->held)
+    if ((events & UV_READABLE) == 0)
+        return;
+    if (l->held)
+        want(l);
+    else
         l->wake(l->cookie);
 }
 
@@ -193,13 +197,15 @@ kernel_link_next(struct kernel_link *l, struct kernel_frame *out, struct err *e)
     }
 }
 
+// Most interpreters are silent while they are held, so their sockets stay watched until one is not.
 void
 kernel_link_hold(struct kernel_link *l, bool held)
 {
     if (l->held == held)
         return;
     l->held = held;
-    want(l);
+    if (!held)
+        want(l);
 }
 
 void

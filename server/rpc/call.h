@@ -92,6 +92,10 @@ void call_only_watches(struct call *c);
 // and on_writable will be called; -EMSGSIZE: the packed message is larger than WIRE_DATA_BYTES_MAX.
 int call_send(struct call *c, const ProtobufCMessage *m);
 
+// The same for one that another one, or the end, follows at once: it is sent with that. If that is not so, call_flush() sends it.
+int call_send_more(struct call *c, const ProtobufCMessage *m);
+void call_flush(struct call *c);
+
 // Ends a unary call with its response.
 void call_reply(struct call *c, const ProtobufCMessage *m);
 

@@ -460,9 +460,9 @@ call_room(struct call *c)
         c->on_writable(c->cookie);
 }
 
-// `last`: the message also ends the call.
+// more: another message or the end follows.
 static int
-send_message(struct call *c, const ProtobufCMessage *m, bool last)
+send_message(struct call *c, const ProtobufCMessage *m, bool more)
 {
     assert(c->stream && m->descriptor == c->method->served->output);
     size_t n = protobuf_c_message_get_packed_size(m);
@@ -472,10 +472,12 @@ send_message(struct call *c, const ProtobufCMessage *m, bool last)
         return -EAGAIN;
     if (c->credit == 0) {
         c->wants_credit = true;
+        conn_flush(c->conn); // of what it would have followed
         return -EAGAIN;
     }
     if (conn_is_full(c->conn) || (!c->watches && !conn_has_turn(c->conn))) {
         conn_wait_for_room(c->conn, c);
+        conn_flush(c->conn);
         return -EAGAIN;
     }
     uint8_t *packed = rpc_scratch(c->rpc, n);
@@ -485,7 +487,7 @@ send_message(struct call *c, const ProtobufCMessage *m, bool last)
     data.payload = (ProtobufCBinaryData){protobuf_c_message_pack(m, packed), packed};
     c->credit--;
     c->sent_data = true;
-    (last ? conn_queue : conn_send)(c->conn, c->id, &data);
+    (more ? conn_queue : conn_send)(c->conn, c->id, &data);
     return 0;
 }
 
@@ -493,6 +495,19 @@ int
 call_send(struct call *c, const ProtobufCMessage *m)
 {
     return send_message(c, m, false);
+}
+
+int
+call_send_more(struct call *c, const ProtobufCMessage *m)
+{
+    return send_message(c, m, true);
+}
+
+void
+call_flush(struct call *c)
+{
+    if (c->conn != NULL)
+        conn_flush(c->conn);
 }
 
 int

@@ -30,6 +30,9 @@ void conn_go_away(struct conn *c, const struct err *why);
 // Queues a frame, which is sent together with the next one. Discarded if the connection is closing.
 void conn_queue(struct conn *c, uint32_t id, const Stockade__V1__Frame *frame);
 
+// Starts to write the queued bytes, unless a write is in progress or more bytes are about to be queued.
+void conn_flush(struct conn *c);
+
 // Sends a frame, or one that is already packed.
 void conn_send(struct conn *c, uint32_t id, const Stockade__V1__Frame *frame);
 void conn_send_packed(struct conn *c, uint32_t id, const uint8_t *frame, size_t n);

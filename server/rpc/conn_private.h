@@ -58,9 +58,6 @@ void conn_process(struct conn *c);
 // Reserves n bytes at the end of the queue. NULL: the peer does not read, and is closed.
 uint8_t *conn_reserve(struct conn *c, size_t n);
 
-// Starts to write the queued bytes, unless a write is in progress or more bytes are about to be queued.
-void conn_flush(struct conn *c);
-
 // Called when the peer accepts none of a write for too long.
 void conn_on_stall(struct timer *t);
 

@@ -243,6 +243,18 @@ class Python(Shared, unittest.TestCase):
         self.assertEqual(forms(self.k.cell("x;")), [])
         self.assertEqual(forms(self.k.cell("None")), [])
 
+    def test_a_cell_that_looks_like_one_call_is_a_cell_like_any_other(self):
+        self.assertEqual(text(self.k.cell("print('a'); print('b')")), "a\nb\n")
+        self.assertEqual(self.k.cell("kept = len('abc')"), [("done", b"", "2", "ok")])
+        self.assertEqual(text(self.k.cell("if kept: print(kept)")), "3\n")
+        self.assertEqual(forms(self.k.cell("max(4, kept)")), [{"text/plain": b"4"}])
+        self.assertEqual(text(self.k.cell("print(_)")), "4\n")
+        self.assertEqual(forms(self.k.cell("await __import__('asyncio').sleep(0, result=5)")), [{"text/plain": b"5"}])
+        self.assertEqual(self.error(self.k.cell("return len('a')"))[:2], ("SyntaxError", "'return' outside function (<cell 7>, line 1)"))
+        trace = self.error(self.k.cell("len(missing)"))[2]
+        self.assertIn("len(missing)", trace)
+        self.assertNotIn("<kernel>", trace)
+
     def test_what_one_print_writes_is_one_message(self):
         frames = self.k.cell("print('a', 'b')\nimport sys\nprint('c', file=sys.stderr)\nprint('d', end='')")
         self.assertEqual(frames[:-1], [("stdout", b"a b\n"), ("stderr", b"c\n"), ("stdout", b"d")])

@@ -275,16 +275,23 @@ def keep_last(value):
     NS["Out"][K.count] = value
 
 
+def one_call(text, name):
+    """The code of a cell that is a single call: the way through a tree would take twice the time. None: it is not."""
+    if not text.endswith(")") or not text[0].isidentifier() or "\n" in text or ";" in text or "\\" in text:
+        return None  # with a backslash, python might warn twice
+    try:
+        return compiled(text, name, "eval")
+    except SyntaxError:  # a statement, or it is wrong
+        return None
+
+
 def execute(text):
     name = f"<cell {K.count}>"
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     text = transformed(text)
-    tree = compile(text, name, "exec", K.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST, True)
-    last = None
-    if tree.body and isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";"):
-        last = ast.Expression(tree.body.pop().value)
-    body = compiled(tree, name, "exec") if tree.body else None
-    last = compiled(last, name, "eval") if last is not None else None
+    body, last = None, one_call(text, name)
+    if last is None:
+        body, last = parts(text, name)
     if body is not None:
         evaluate(body)
     if last is None:
@@ -294,6 +301,16 @@ def execute(text):
         keep_last(value)
         flush_streams()
         show(value, main=True)
+
+
+def parts(text, name):
+    """The code of a cell: of all but a value at its end, and of that."""
+    tree = compile(text, name, "exec", K.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST, True)
+    last = None
+    if tree.body and isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";"):
+        last = ast.Expression(tree.body.pop().value)
+    body = compiled(tree, name, "exec") if tree.body else None
+    return body, compiled(last, name, "eval") if last is not None else None
 
 
 def run_cell(text):
