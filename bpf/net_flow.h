@@ -197,9 +197,25 @@ static __always_inline bool flow_put(const struct bpf_sandbox *box, const struct
     return false;
 }
 
+enum { TAKEN_BY_ANOTHER = 0xfffffffe };
+
+// A new flow in a free entry; TAKEN_BY_ANOTHER: another CPU was faster. Global, like the next, so the verifier checks it once in each
+// program.
+__noinline __u32 flow_new(const struct bpf_sandbox *box, const struct target *t, __u32 connects)
+{
+    struct net_counters *n = box ? counters_of(box) : 0;
+    bool empty;
+    if (!n || !t)
+        return NO_ENTRY;
+    __u32 number = entry_take(box, n, &empty);
+    if (number == NO_ENTRY)
+        return NO_ENTRY;
+    return flow_put(box, t, number, empty, connects != 0) ? number : TAKEN_BY_ANOTHER;
+}
+
 // The number of the flow to a destination, held for a socket that connects to it. Makes the flow if there is none.
 // NO_ENTRY: all entries are in use, or the map is full. If two CPUs make a flow to one destination, later sockets use
-// the second one. Global, so the verifier checks it once in each program.
+// the second one.
 __noinline __u32 flow_make(const struct bpf_sandbox *box, const struct target *t, bool connects)
 {
     if (!box || !t)
@@ -214,19 +230,13 @@ __noinline __u32 flow_make(const struct bpf_sandbox *box, const struct target *t
             return number;
         }
     }
-    struct net_counters *n = counters_of(box);
-    if (!n)
-        return NO_ENTRY;
     for (int i = 0; i < 4; i++) { // another CPU may take the same empty entry
-        bool empty;
-        __u32 number = entry_take(box, n, &empty);
-        if (number == NO_ENTRY)
-            return NO_ENTRY;
-        if (flow_put(box, t, number, empty, connects)) {
-            if (bpf_map_update_elem(&flow_numbers, &key, &number, BPF_ANY) != 0)
-                failed(box);
-            return number;
-        }
+        __u32 number = flow_new(box, t, connects);
+        if (number == TAKEN_BY_ANOTHER)
+            continue;
+        if (number != NO_ENTRY && bpf_map_update_elem(&flow_numbers, &key, &number, BPF_ANY) != 0)
+            failed(box);
+        return number;
     }
     failed(box);
     return NO_ENTRY;

@@ -138,10 +138,17 @@ static __always_inline bool synthetic(const struct target *t, __u32 *index)
     return t->ip[0] == bpf_htonl(0x20010002) && t->ip[1] == 0 && t->ip[2] == 0;
 }
 
-// named: how many bits of the address a rule must name.
-static __always_inline bool port_allowed(const struct net_ports *ports, __u32 n,
-                                         const struct target *t, __u32 named, __u32 *rule)
+struct port_list {
+    struct net_ports ports[NET_PORTS];
+};
+
+// named: how many bits of the address a rule must name. Global, so the verifier checks it once in each program.
+__noinline int port_allowed(const struct port_list *list, __u32 n, const struct target *t,
+                            __u32 named, __u32 *rule)
 {
+    if (!list || !t || !rule)
+        return false;
+    const struct net_ports *ports = list->ports;
     for (__u32 i = 0; i < NET_PORTS; i++) {
         if (i >= n)
             break;
@@ -164,7 +171,7 @@ static __always_inline int name_verdict(const struct bpf_sandbox *box, const str
     const struct net_name *name = bpf_map_lookup_elem(&names, &key);
     if (!name || name->generation != box->generation)
         return NET_NO_RULE;
-    if (name->n == 0 || port_allowed(name->ports, name->n, t, 0, rule))
+    if (name->n == 0 || port_allowed((const void *)name->ports, name->n, t, 0, rule))
         return NET_REASON_NONE;
     return NET_NO_RULE;
 }
@@ -189,7 +196,7 @@ static __always_inline bool rule_allows(const struct bpf_sandbox *box, const str
     if (!host) // otherwise ::, which stands for all of them
         __builtin_memcpy(key.address, t->ip, sizeof key.address);
     const struct net_rule *found = bpf_map_lookup_elem(&rules, &key);
-    return found && port_allowed(found->ports, found->n, t, named, rule);
+    return found && port_allowed((const void *)found->ports, found->n, t, named, rule);
 }
 
 static __always_inline struct net_words words_of(const struct target *t)
@@ -330,10 +337,12 @@ static __always_inline bool is_first_refusal(const struct bpf_sandbox *box, cons
     return emit_is_first(box->slot, box->generation, hash_of(t, type, hook, reason));
 }
 
-// Counts and reports a refusal by the current process.
-static __noinline void report_denied(const struct bpf_sandbox *box, const struct target *t,
-                                     __u32 type, __u32 hook, __u32 reason)
+// Counts and reports a refusal by the current process. Global like special_bits().
+__noinline int report_denied(const struct bpf_sandbox *box, const struct target *t, __u32 type,
+                             __u32 hook, __u32 reason)
 {
+    if (!box || !t)
+        return false;
     __u64 cgroup = bpf_get_current_ancestor_cgroup_id((int)sandbox_level + 1);
     __u32 ruled = 0;
     count_denied(box, reason);
@@ -345,10 +354,11 @@ static __noinline void report_denied(const struct bpf_sandbox *box, const struct
         emit_begin(box, cgroup, EVENT_DENIED, found ? CLASS_RULED_NETWORK : CLASS_DENIAL,
                    sizeof(struct net_event), first || ruled);
     if (!e)
-        return;
+        return false;
     fill(e, t, type, hook, reason, NO_RULE, 0);
     ((struct net_event *)(e + 1))->marks = found;
     bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+    return true;
 }
 
 static __always_inline void report_connect(const struct bpf_sandbox *box, const struct target *t,

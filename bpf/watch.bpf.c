@@ -197,9 +197,10 @@ static __always_inline bool is_harmless(struct pt_regs *regs, __u32 call)
            argument(regs, 1) == 0;
 }
 
-static __noinline int special_call(struct pt_regs *regs, long result, __u32 call,
-                                   struct watch_account *account)
+// Global, so the verifier checks it once.
+__noinline int special_call(__s64 result, __u32 call, struct watch_account *account)
 {
+    struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
     __u32 what = special_of(bounded(call, WATCH_SYSCALLS - 1));
     if (!account)
         return 0;
@@ -270,8 +271,7 @@ static __noinline int count_call(struct pt_regs *regs, long result, struct watch
     if (result == -EMFILE && call != __NR_inotify_init1)
         count_no_file(account);
     if (account->watch & WATCH_PROFILE)
-        profile_call(bpf_get_current_task_btf(), account, call,
-                     result == -EPERM || result == -EACCES);
+        profile_call(account, call, result == -EPERM || result == -EACCES);
     if (account->watch & WATCH_TERMINAL) {
         look_at_terminal((__s32)argument(regs, call == __NR_sendfile ? 1 : 0), account->slot,
                          account->generation);
@@ -286,7 +286,7 @@ static __noinline int count_call(struct pt_regs *regs, long result, struct watch
     if (what == MAP)
         mapped(regs, result);
     else if (what != ORDINARY)
-        special_call(regs, result, call, account);
+        special_call(result, call, account);
     return 0;
 }
 
@@ -346,6 +346,35 @@ int BPF_PROG(watch_uring, int fd)
 
 // ---- processes
 
+// The facts about the program that the current process executes now, but for its standard files. Global, so the verifier checks it once,
+// and nothing that comes later for each combination of its results.
+__noinline int look_at_program(struct exec_facts *f, struct watch_account *account, __u32 template,
+                               __u32 watch)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    struct watch_exe_key key = {};
+    struct watch_exe *exe = 0;
+    if (!f)
+        return 0;
+    if (exe_key(task, template, &key))
+        exe = bpf_map_lookup_elem(&exes, &key);
+    else
+        COUNT(account, failures);
+    f->key = key;
+    f->known = exe != 0;
+    f->memfd = exe_nameless(task);
+    if (f->memfd)
+        COUNT(account, memfd_execs);
+    f->fresh = !f->memfd && exe_is_new(watch, &key, exe);
+    if (f->fresh)
+        COUNT(account, new_execs);
+    if (watch & WATCH_PROFILE) {
+        profile_end(task);
+        profile_begin(profile_thread(task), task, exe);
+    }
+    return 1;
+}
+
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(watch_exec, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
 {
@@ -354,22 +383,7 @@ int BPF_PROG(watch_exec, struct task_struct *task, int old_pid, struct linux_bin
         return 0;
     COUNT(p.account, execs);
     struct exec_facts f = {};
-    struct watch_exe *exe = 0;
-    if (exe_key(task, p.box->template, &f.key))
-        exe = bpf_map_lookup_elem(&exes, &f.key);
-    else
-        COUNT(p.account, failures);
-    f.known = exe != 0;
-    f.memfd = exe_nameless(task);
-    if (f.memfd)
-        COUNT(p.account, memfd_execs);
-    f.fresh = !f.memfd && exe_is_new(p.box->watch, &f.key, exe);
-    if (f.fresh)
-        COUNT(p.account, new_execs);
-    if (p.box->watch & WATCH_PROFILE) {
-        profile_end(task);
-        profile_begin(profile_thread(task), task, exe);
-    }
+    look_at_program(&f, p.account, p.box->template, p.box->watch);
     if (p.box->watch & ~WATCH_TERMINAL)
         look_at_exec(task, bprm->filename);
     __u64 file[3] = {};
@@ -380,7 +394,7 @@ int BPF_PROG(watch_exec, struct task_struct *task, int old_pid, struct linux_bin
     if (f.socket)
         COUNT(p.account, socket_execs);
     if (f.memfd || f.socket || p.box->watch & WATCH_EVENTS ||
-        (!exe && p.box->watch & WATCH_PROFILE))
+        (!f.known && p.box->watch & WATCH_PROFILE))
         report_exec(&p, &f, bprm->filename);
     return 0;
 }

@@ -156,7 +156,8 @@ static __always_inline void profile_end(struct task_struct *task)
     t->tid = 0;
 }
 
-static __noinline int profile_first_sight(struct thread *t, struct watch_account *account)
+// Global, like the next three, so the verifier checks it once.
+__noinline int profile_first_sight(struct thread *t, struct watch_account *account)
 {
     struct task_struct *task = bpf_get_current_task_btf();
     if (!t || !account)
@@ -175,8 +176,8 @@ static __noinline int profile_first_sight(struct thread *t, struct watch_account
 
 enum { REPORTED_SEQUENCE = 1, REPORTED_REFUSAL = 2 }; // thread.reported
 
-static __noinline int profile_report(struct thread *t, struct watch_profile_state *state,
-                                     __u32 call, __u32 what)
+__noinline int profile_report(struct thread *t, struct watch_profile_state *state, __u32 call,
+                              __u32 what)
 {
     struct location p;
     if (!t || !state || !find(bpf_get_current_task_btf(), &p))
@@ -199,7 +200,7 @@ static __noinline int profile_report(struct thread *t, struct watch_profile_stat
 }
 
 // Compares a refused call with the profile, or adds it.
-static __noinline int profile_refused(struct thread *t, __u32 call)
+__noinline int profile_refused(struct thread *t, __u32 call)
 {
     if (!t)
         return 0;
@@ -221,9 +222,11 @@ static __noinline int profile_refused(struct thread *t, __u32 call)
 }
 
 // Compares one call of a thread with the profile of its executable, or adds it.
-static __always_inline void profile_call(struct task_struct *task, struct watch_account *account,
-                                         __u32 call, bool refused)
+static __always_inline int profile_call(struct watch_account *account, __u32 call, __u32 refused)
 {
+    struct task_struct *task = bpf_get_current_task_btf();
+    if (!account)
+        return 0;
     struct thread *t = profile_thread(task);
     if (!profile_is_of(t, task))
         profile_first_sight(t, account);
@@ -231,7 +234,7 @@ static __always_inline void profile_call(struct task_struct *task, struct watch_
     struct watch_profile_state *state = bpf_map_lookup_elem(&profile_states, &at);
     struct watch_profile *profile = bpf_map_lookup_elem(&profiles, &at);
     if (!at || !state || !profile)
-        return;
+        return 0;
     __u32 mode = state->mode;
     if (refused)
         profile_refused(t, call);
@@ -255,4 +258,5 @@ static __always_inline void profile_call(struct task_struct *task, struct watch_
     }
     t->before = t->last;
     t->last = (__u16)call;
+    return 0;
 }

@@ -59,7 +59,6 @@ struct location {
     __u64 cgroup;                  // id of the cgroup directly below it, or its own
     struct bpf_sandbox *box;       // entry of the sandbox
     struct watch_account *account; // NULL: none was free
-    __u32 number;                  // of the account
 };
 
 // An index with only the bits of `mask`. In assembler, because the compiler would remove a mask that it can prove
@@ -129,39 +128,68 @@ static __always_inline bool account_new(__u64 cgroup, const struct bpf_sandbox *
     return known;
 }
 
-static __noinline int find_account(struct location *p)
+// What locate() finds, as numbers.
+struct place {
+    __u64 sandbox, cgroup; // as in struct location
+    __u32 account;         // WATCH_ACCOUNTS: none
+    __u32 zero;
+};
+
+static __always_inline __u32 account_of(__u64 cgroup, const struct bpf_sandbox *box)
 {
-    struct watch_cell *known = bpf_map_lookup_elem(&cells, &p->cgroup);
-    if (known)
-        p->number = known->account;
-    else if (!account_new(p->cgroup, p->box, &p->number)) {
-        emit_lost(p->box->slot, CLASS_UNCOUNTED);
-        return 0;
+    struct watch_cell *known = bpf_map_lookup_elem(&cells, &cgroup);
+    __u32 number = known ? known->account : 0;
+    if (!known && !account_new(cgroup, box, &number)) {
+        emit_lost(box->slot, CLASS_UNCOUNTED);
+        return WATCH_ACCOUNTS;
     }
-    p->account = bpf_map_lookup_elem(&accounts, &p->number);
+    struct watch_account *account = bpf_map_lookup_elem(&accounts, &number);
+    if (!account)
+        return WATCH_ACCOUNTS;
     // Copies the flags that the broker has changed.
-    __u32 watch = p->account ? p->box->watch | (p->account->watch & WATCH_TERMINAL) : 0;
-    if (p->account && p->account->watch != watch)
-        p->account->watch = watch;
-    return 0;
+    __u32 watch = box->watch | (account->watch & WATCH_TERMINAL);
+    if (account->watch != watch)
+        account->watch = watch;
+    return number;
+}
+
+// Where the cgroup at this address is. 0: in no sandbox of the table. Not static: the verifier checks it once, not on each path of each
+// program. That is why it returns numbers, and its callers look up again what they stand for.
+__noinline int locate(__u64 address, struct place *place)
+{
+    struct cgroup *at = (struct cgroup *)address;
+    if (!place)
+        return false;
+    __u64 own = BPF_CORE_READ(at, kn, id);
+    if ((__u32)BPF_CORE_READ(at, level) < sandbox_level || recent_get(own) == OUTSIDE)
+        return false;
+    __u64 sandbox = 0, cgroup = 0;
+    if (!find_ids(at, own, &sandbox, &cgroup))
+        return false;
+    place->sandbox = sandbox;
+    place->cgroup = cgroup;
+    struct bpf_sandbox *box = bpf_map_lookup_elem(&sandboxes, &sandbox);
+    if (!box)
+        return false;
+    __u32 account = account_of(cgroup, box);
+    place->account = account;
+    if (account != WATCH_ACCOUNTS)
+        recent_put(own, account);
+    return true;
 }
 
 // False: the task is not in a sandbox.
 static __noinline int find(struct task_struct *task, struct location *p)
 {
-    struct cgroup *at = BPF_CORE_READ(task, cgroups, dfl_cgrp);
-    __u64 own = BPF_CORE_READ(at, kn, id);
-    if ((__u32)BPF_CORE_READ(at, level) < sandbox_level || recent_get(own) == OUTSIDE)
-        return false;
-    if (!find_ids(at, own, &p->sandbox, &p->cgroup))
-        return false;
+    struct place place = {};
+    const int found = locate((__u64)BPF_CORE_READ(task, cgroups, dfl_cgrp), &place);
+    p->sandbox = place.sandbox;
+    p->cgroup = place.cgroup;
     p->account = 0;
-    p->box = bpf_map_lookup_elem(&sandboxes, &p->sandbox);
+    p->box = found ? bpf_map_lookup_elem(&sandboxes, &place.sandbox) : 0;
     if (!p->box)
         return false;
-    find_account(p);
-    if (p->account)
-        recent_put(own, p->number);
+    p->account = bpf_map_lookup_elem(&accounts, &place.account);
     return true;
 }
 

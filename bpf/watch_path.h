@@ -51,7 +51,9 @@ struct path_scratch {
     __u32 at, skip, n, end;
     __u32 zero;
     struct clean clean[CLEAN];
-    char head[DENTRY_HEAD_MAX];
+    struct dentry_head {
+        char bytes[DENTRY_HEAD_MAX];
+    } head;
 };
 
 struct {
@@ -75,29 +77,29 @@ static __always_inline bool is_hint(const struct watch_hints *hints, __u64 begin
     return hints->bits[bounded(at >> 6, WATCH_HINT_BITS / 64 - 1)] >> (at & 63) & 1;
 }
 
-struct hint_scan {
-    struct path_scratch *s;
-    struct watch_hints *hints;
-    __u64 found;
-};
-
 // The first eight bytes of a name, or fewer.
 static __always_inline __u64 cut_begin(__u64 begin, __u32 length)
 {
     return length < 8 ? begin & ((1ULL << (length * 8 & 63)) - 1) : begin;
 }
 
-static __always_inline bool is_text_hint(const struct hint_scan *h, __u32 start, __u32 end)
+static __always_inline bool is_text_hint(const struct path_scratch *s,
+                                         const struct watch_hints *hints, __u32 start, __u32 end)
 {
-    const char *at = &h->s->text[bounded(start, TEXT_MAX - 1)];
+    const char *at = &s->text[bounded(start, TEXT_MAX - 1)];
     __u64 begin;
     asm volatile("%0 = *(u64 *)(%1 + 0)" : "=r"(begin) : "r"(at));
-    return is_hint(h->hints, cut_begin(begin, end - start));
+    return is_hint(hints, cut_begin(begin, end - start));
 }
 
-static long hint_chunk(__u32 chunk, struct hint_scan *h)
+// The verifier checks the functions below that are not static once, each separately.
+
+// Looks for hints in one chunk of the scratch buffer's text. 0: the text goes on.
+enum { HINT_NONE = 1, HINT_FOUND };
+__noinline int path_hint_chunk(struct path_scratch *s, const struct watch_hints *hints, __u32 chunk)
 {
-    struct path_scratch *s = h->s;
+    if (!s || !hints)
+        return HINT_NONE;
     __u32 from = chunk * HINT_CHUNK;
     const char *text = &s->text[bounded(from, TEXT_MAX - HINT_CHUNK)];
     __u32 start = s->start;
@@ -108,16 +110,26 @@ static long hint_chunk(__u32 chunk, struct hint_scan *h)
         unsigned char c = (unsigned char)text[i];
         if (c != '/' && c != 0)
             continue;
-        if (is_text_hint(h, start, from + (__u32)i)) {
-            h->found = 1;
-            return 1;
-        }
+        if (is_text_hint(s, hints, start, from + (__u32)i))
+            return HINT_FOUND;
         if (c == 0)
-            return 1;
+            return HINT_NONE;
         start = from + (__u32)i + 1 + zero;
     }
     s->start = start;
     return 0;
+}
+
+struct hint_scan {
+    struct path_scratch *s;
+    struct watch_hints *hints;
+    __u64 result; // of the last chunk
+};
+
+static long hint_chunk(__u32 chunk, struct hint_scan *h)
+{
+    h->result = (__u64)path_hint_chunk(h->s, h->hints, chunk);
+    return h->result != 0;
 }
 
 static __always_inline bool hint_ready(struct hint_scan *h)
@@ -131,8 +143,6 @@ static __always_inline bool hint_ready(struct hint_scan *h)
     return true;
 }
 
-// The verifier checks the functions below that are not static once, each separately.
-
 // Looks for hints in the scratch buffer's text. n: its length with the NUL.
 __noinline int path_text_hints(__u32 n)
 {
@@ -140,7 +150,7 @@ __noinline int path_text_hints(__u32 n)
     if (!hint_ready(&h) || n > TEXT_MAX)
         return 0;
     bpf_loop((n + HINT_CHUNK - 1) / HINT_CHUNK, hint_chunk, &h, 0);
-    return h.found != 0;
+    return h.result == HINT_FOUND;
 }
 
 // The same for a text in the job's memory; most texts need no more. 1: it has a hint, or is long. 0: it has none. -1:
@@ -157,7 +167,7 @@ __noinline int path_glance(__u64 text)
     for (__u32 i = 0; i < GLANCE / HINT_CHUNK; i++)
         if (hint_chunk(i, &h))
             break;
-    return h.found != 0;
+    return h.result == HINT_FOUND;
 }
 
 // ---- names of a dentry and its parents, up to the root of the task
@@ -222,8 +232,11 @@ static __always_inline bool walk_across(struct walk *w)
 
 // Reads the current dentry, and goes to its parent. 1: w has a name. 0: it was the root of a mount. -1: the root of
 // the task.
-static __always_inline int walk_up(struct walk *w, char head[DENTRY_HEAD_MAX])
+__noinline int path_walk_up(struct walk *w, struct dentry_head *to)
 {
+    if (!w || !to)
+        return -1;
+    char *head = to->bytes;
     const __u32 parent_at = bpf_core_field_offset(struct dentry, d_parent);
     const __u32 length_at = bpf_core_field_offset(struct dentry, d_name.len);
     const __u32 name_at = bpf_core_field_offset(struct dentry, d_name.name);
@@ -323,16 +336,17 @@ __noinline int path_text(__u32 n)
 
 enum { ABOVE_HINTS, ABOVE_BUILD };
 
+// Small: watch_sys_exit and what it calls on the way to path_walk_up() have 512 bytes of stack.
 struct above {
     struct walk w;
     struct path_scratch *s;
     struct watch_hints *hints;
-    __u64 what, found;
+    __u32 what, found;
 };
 
 static long above_name(__u32 i, struct above *a)
 {
-    int got = walk_up(&a->w, a->s->head);
+    int got = path_walk_up(&a->w, &a->s->head);
     if (got <= 0)
         return got < 0;
     if (a->what == ABOVE_BUILD) {
@@ -418,9 +432,9 @@ __noinline int path_above_base(__s32 at, __u32 what)
     struct task_struct *task = bpf_get_current_task_btf();
     struct fs_struct *fs = task->fs;
     walk_root(&a.w, task);
-    if (!above_ready(&a) || !fs)
+    if (!fs || (at == AT_FDCWD ? !walk_path(&a.w, &fs->pwd) : !walk_file(&a.w, file_of(task, at))))
         return 0;
-    if (at == AT_FDCWD ? !walk_path(&a.w, &fs->pwd) : !walk_file(&a.w, file_of(task, at)))
+    if (!above_ready(&a)) // last, so that less is on the stack
         return 0;
     if (what != ABOVE_BUILD)
         return above_hints(&a);
