@@ -50,6 +50,8 @@ PLAIN = (
     "open('/tmp/a', 'w').write('x'); f = open('/tmp/b', 'w'); f.write('kept'); import atexit; atexit.register(lambda: print(open('/tmp/a').read()))",
     "class A:\n  def __del__(self): print('gone')\na = A()\nb = [a]\nb.append(b)",
     "class A:\n  def __del__(self, print=print): print('gone')\nimport types, sys\nm = types.ModuleType('m')\nm.a = A()\nsys.modules['m'] = m",
+    "class A:\n  def __del__(self, print=print): print('gone')\nimport types, sys\nm = types.ModuleType('m')\nm.a = A()\n"
+    "last, module = sys.modules.popitem()\nsys.modules['m'] = m\nsys.modules[last] = module",
     "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.05), print('thread'))).start()\nprint('main')",
     "import subprocess; print(subprocess.run(['echo', 'child'], capture_output=True).stdout)",
     "import multiprocessing as m\nprint(m.get_context('fork').Pool(2).map(abs, [-1, -2]))",

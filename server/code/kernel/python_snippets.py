@@ -9,6 +9,7 @@
 # Jobs have the same uid. It is non-dumpable, so they cannot open its memory or its descriptors. They can signal it, and change its
 # limits, priority and processors: it compares all of these before each fork, when no job runs any more, and ends if one differs.
 # The broker then starts another one. It has no thread, no child and no shared memory.
+import _signal
 import _socket
 import atexit
 import ctypes
@@ -21,6 +22,8 @@ import sys
 import time
 
 FDS_SPACE = 64  # for four descriptors
+LIMITS_MAX = 16 * 1024  # bytes of all limits: one read
+LINKS_OF_ONE_THREAD = 3  # of a folder with one folder
 PR_SET_DUMPABLE = 4
 CLONE_PARENT = 0x8000
 CALLS = {"x86_64": (56, 315, 252, 436), "aarch64": (220, 275, 31, 436)}  # clone, sched_getattr, ioprio_get, close_range
@@ -31,6 +34,17 @@ SEEDS = (("numpy.random", "seed"), ("torch", "seed"))  # `random` gets another s
 FAILED_MAX = 8000
 LIB = ctypes.PyDLL(None, use_errno=True)
 LIB.syscall.restype = ctypes.c_long
+BEFORE_FORK, AFTER_FORK_CHILD, AFTER_FORK_PARENT = LIB.PyOS_BeforeFork, LIB.PyOS_AfterFork_Child, LIB.PyOS_AfterFork_Parent
+for function in BEFORE_FORK, AFTER_FORK_CHILD, AFTER_FORK_PARENT:
+    function.restype = None
+
+
+class Known:
+    """What a zygote has, found out before it forks: each object that a process looks at first is in a page that it has to copy."""
+    environment = {}
+    modules = frozenset()
+    last_module = ""
+    seeds = []
 
 
 def state():
@@ -38,8 +52,11 @@ def state():
     attr = ctypes.create_string_buffer(SCHED_ATTR_BYTES)
     if LIB.syscall(SCHED_GETATTR, 0, attr, SCHED_ATTR_BYTES, 0) != 0:
         raise OSError(ctypes.get_errno(), "sched_getattr")
-    with open("/proc/self/limits") as limits:  # all of them, by any name
-        return attr.raw, os.sched_getaffinity(0), LIB.syscall(IOPRIO_GET, 1, 0), limits.read()
+    limits = os.open("/proc/self/limits", os.O_RDONLY | os.O_CLOEXEC)  # all of them, by any name
+    try:
+        return attr.raw, os.sched_getaffinity(0), LIB.syscall(IOPRIO_GET, 1, 0), os.read(limits, LIMITS_MAX)
+    finally:
+        os.close(limits)
 
 
 def is_alone():
@@ -47,7 +64,7 @@ def is_alone():
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         return False
     except ChildProcessError:
-        return len(os.listdir("/proc/self/task")) == 1
+        return os.stat("/proc/self/task").st_nlink == LINKS_OF_ONE_THREAD
 
 
 def open_descriptors():
@@ -93,9 +110,17 @@ def warm_up(modules):
         del main[name]
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     open_streams()
+    return "; ".join(failed)
+
+
+def settle():
+    """The last step before it forks."""
+    Known.environment = dict(os.environb)
+    Known.modules = frozenset(sys.modules)
+    Known.last_module = next(reversed(sys.modules))
+    Known.seeds = [getattr(sys.modules[module], function) for module, function in SEEDS if module in sys.modules]
     gc.collect()
     gc.freeze()
-    return "; ".join(failed)
 
 
 def receive(link):
@@ -103,18 +128,18 @@ def receive(link):
     fds = []
     for level, kind, found in passed:
         if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):
-            fds += [int.from_bytes(found[at:at + 4], sys.byteorder) for at in range(0, len(found) - 3, 4)]
+            fds += memoryview(found[:len(found) // 4 * 4]).cast("i")
     return data, fds
 
 
 def fork_sibling():
     """Forks a process whose parent is the guest (python_live.py says more). 0 in the new process."""
-    LIB.PyOS_BeforeFork()
+    BEFORE_FORK()
     pid = LIB.syscall(CLONE, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
     if pid == 0:
-        LIB.PyOS_AfterFork_Child()
+        AFTER_FORK_CHILD()
         return 0
-    LIB.PyOS_AfterFork_Parent()
+    AFTER_FORK_PARENT()
     if pid < 0:
         raise OSError(ctypes.get_errno(), "fork")
     return pid
@@ -125,13 +150,13 @@ def wait_for_job(fd):
     os.dup2(fd, 3)
     os.close(fd)
     os.setsid()
-    link = _socket.socket(fileno=3)
+    link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, 3)
     link.send(b"forked 0 0")
     link.send(str(os.getpid()).encode())
     _, fds = receive(link)
     if len(fds) != 4:
         os._exit(0)
-    job = os.pread(fds[3], os.fstat(fds[3]).st_size, 0)
+    job = os.pread(fds[3], os.lseek(fds[3], 0, os.SEEK_END), 0)
     for to in range(3):
         os.dup2(fds[to], to)
     link.detach()
@@ -170,11 +195,14 @@ def set_environment(pairs):
     for pair in pairs:
         name, _, value = pair.partition(b"=")
         wanted[name] = value
-    for name in [name for name in os.environb if name not in wanted]:
-        del os.environb[name]
-    for name, value in wanted.items():
-        if os.environb.get(name) != value:
-            os.environb[name] = value
+    if wanted != Known.environment:
+        for name in [name for name in os.environb if name not in wanted]:
+            del os.environb[name]
+        for name, value in wanted.items():
+            if os.environb.get(name) != value:
+                os.environb[name] = value
+    if b"TZ" in wanted:
+        time.tzset()
 
 
 def become(job):
@@ -182,18 +210,15 @@ def become(job):
     cpu_seconds, folder, n_args, *rest = job.split(b"\0")
     args, env = rest[:int(n_args)], rest[int(n_args):-1]
     set_environment(env)
-    if b"TZ" in os.environb:
-        time.tzset()
     os.chdir(folder)
     if cpu_seconds != b"0":
         resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_seconds), int(cpu_seconds)))
     words = [os.fsdecode(word) for word in args]
     sys.orig_argv[:] = words
     sys.argv[:] = ["-c", *words[3:]]
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for module, function in SEEDS:
-        if module in sys.modules:
-            getattr(sys.modules[module], function)()
+    _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+    for seed in Known.seeds:
+        seed()
     LIB.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
     return words[2]
 
@@ -247,18 +272,34 @@ def flush(status):
                 raise SystemExit(status) from None  # python says that the output is lost
 
 
-def finish(status, known):
+def new_modules():
+    """Those that the zygote does not have: behind its last one, unless modules were removed and added again."""
+    names = []
+    for name in reversed(sys.modules):
+        if name == Known.last_module:
+            break
+        names.append(name)
+    if len(names) + len(Known.modules) == len(sys.modules):
+        return names
+    return [name for name in sys.modules if name not in Known.modules]
+
+
+def is_public(name):
+    return not name.startswith("_")
+
+
+def finish(status):
     """As python ends: threads, atexit, the objects of the program. But objects of the zygote, most of them, are left alone: to free
-    them would copy their pages. known: the modules of the zygote."""
+    them would copy their pages."""
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
     atexit._run_exitfuncs()
     flush(status)
     main = sys.modules["__main__"].__dict__
     names = [name for name in main if name != "__builtins__"]
-    for name in sorted(names, key=lambda name: not name.startswith("_")):  # as in PyModule_Clear()
+    for name in sorted(names, key=is_public):  # as in PyModule_Clear()
         main[name] = None
-    for name in [name for name in sys.modules if name not in known]:
+    for name in new_modules():
         del sys.modules[name]
     gc.collect()
     flush(status)
@@ -269,9 +310,7 @@ def finish(status, known):
 
 
 def main():
-    code = become(serve())
-    known = set(sys.modules)
-    finish(run(code), known)
+    finish(run(become(serve())))
 
 
 def serve():
@@ -289,6 +328,7 @@ def serve():
                 os.write(2, why.encode())
                 os._exit(4)
             as_begun = state()
+            settle()
             broker.send(b"warm " + failed.encode("utf-8", "replace")[:FAILED_MAX])
         elif word == "fork" and len(fds) == 1 and state() == as_begun and is_alone():
             if fork_sibling() == 0:
