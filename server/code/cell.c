@@ -24,6 +24,9 @@ enum {
     BEGIN_MS = 2, // BEGIN is sent with the first event, or alone after this time
     AGAIN_MS = 500,
     CLOSED_MS = 1000, // from the end of its link to the end of the interpreter
+    STEPS_MAX = 64,   // in one turn of the loop: frames may come faster than they are read
+    NEXT_TURN_MS = 1, // a timer of 0 ms that a timer starts runs in the same turn before libuv 1.45
+    FORGED_MAX = 100, // ends of earlier cells, which cost the broker time and their sender nothing
     START_FAILED_MAX = 300,
 };
 
@@ -254,8 +257,8 @@ on_done(struct context *c)
     struct code_end end;
     if (c->frame.run > c->current->number)
         return broke(c, "the end of a cell that was not sent");
-    if (c->frame.run < c->current->number)
-        return 0; // forged by an earlier one
+    if (c->frame.run < c->current->number) // forged by an earlier one
+        return ++c->forged <= FORGED_MAX ? 0 : broke(c, "too many ends of earlier cells");
     int r = cell_take_all_pipes(c);
     if (r == 0)
         r = cell_begin(c->current, true);
@@ -347,13 +350,16 @@ cell_pump(struct context *c)
     if (c->pumping)
         return;
     c->pumping = true;
-    while (c->pump_again) {
+    unsigned steps = 0;
+    while (c->pump_again && steps < STEPS_MAX) {
         c->pump_again = false;
-        while (step(c))
-            continue;
+        while (steps < STEPS_MAX && step(c))
+            steps++;
     }
     c->pumping = false;
     cell_burst_wait(c);
+    if (steps == STEPS_MAX)
+        cell_pump_soon(c, NEXT_TURN_MS);
 }
 
 // ---- from outside

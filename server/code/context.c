@@ -141,6 +141,7 @@ on_end(void *cookie)
     struct context *c = cookie;
     if (job_next(&c->end).kind == JOB_ENDED) {
         c->job_over = true;
+        kernel_link_ended(&c->link);
         cell_pump(c);
     }
 }
@@ -276,7 +277,7 @@ context_start(struct context *c, struct image *from, struct err *e)
     }
     c->fresh = from == NULL;
     c->dying = false;
-    c->count = 0;
+    c->count = c->forged = 0;
     c->stop = STOP_NONE;
     c->broke = (struct err){0};
     c->job_over = c->link_over = c->has_frame = false;

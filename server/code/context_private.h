@@ -55,6 +55,7 @@ struct context {
     enum code_stop stop;
     struct err broke; // it broke the protocol: code is not 0
     uint64_t runs;    // number of the last one
+    uint32_t forged;  // ends of earlier cells that its interpreter has sent
     uint32_t count;
     uint32_t waiting_n;
     struct list waiting;

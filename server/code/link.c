@@ -209,6 +209,13 @@ kernel_link_hold(struct kernel_link *l, bool held)
 }
 
 void
+kernel_link_ended(const struct kernel_link *l)
+{
+    if (l->fd >= 0)
+        (void)shutdown(l->fd, SHUT_RD);
+}
+
+void
 kernel_link_rest(struct kernel_link *l)
 {
     if (l->in_at < l->in_n)

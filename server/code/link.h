@@ -41,5 +41,8 @@ int kernel_link_next(struct kernel_link *l, struct kernel_frame *out, struct err
 // While it is held, nothing is read and `wake` is not called.
 void kernel_link_hold(struct kernel_link *l, bool held);
 
+// The kernel has ended: what was sent until now can be read, and then it is closed, also if another process has its end.
+void kernel_link_ended(const struct kernel_link *l);
+
 // No frame is being read: frees the buffers.
 void kernel_link_rest(struct kernel_link *l);

@@ -318,6 +318,46 @@ def forged_messages_harm_nobody_else(b, c):
     c.unary(SANDBOX + "Delete", {"id": sandbox})
 
 
+FLOOD = """
+import subprocess
+floods = [subprocess.Popen(["timeout", "45", "yes", LINE], stdout=LINK) for _ in range(3)]
+"""
+HEIR = """
+import os, socket
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind("\\0heir")
+print("bound", flush=True)
+_, (fd,), _, _ = socket.recv_fds(s, 1, 1)
+""" + FLOOD.replace("LINK", "fd").replace("LINE", '"stdout 1 2\\nx"') + """
+for f in floods:
+    f.wait()
+print("closed", flush=True)
+"""
+BEQUEATH = """
+import os, socket
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.connect("\\0heir")
+socket.send_fds(s, [b"x"], [3])
+os._exit(7)
+"""
+
+
+def a_flood_of_messages_ends_with_its_interpreter(b, c):
+    sandbox = box(c)
+    ctx = context(c, sandbox).id
+    forge = FLOOD.replace("LINK", "3").replace("LINE", '"done 0 0 1 ok"')
+    cell = run(c, forge + "import time; time.sleep(20)", context_id=ctx)
+    check(cell.end.status == CRASHED and "ends of earlier cells" in cell.end.reason, f"{cell.end}")
+    heir = c.start(sandbox, f"exec python3 -c '{HEIR}'")
+    c.until(heir, lambda: b"bound" in heir.output)
+    cell = run(c, BEQUEATH, context_id=ctx)
+    check(cell.end.status == CRASHED and "status 7" in cell.end.reason, f"{cell.end}")
+    c.finish(heir)
+    check(b"closed" in heir.output, f"a link that another process has is closed with the interpreter: {heir.output} {heir.result}")
+    is_ok(run(c, "1", context_id=ctx))
+    c.unary(SANDBOX + "Delete", {"id": sandbox})
+
+
 if __name__ == "__main__":
     main(Broker(config=CONFIG), [
         wrong_requests_are_refused,
@@ -332,4 +372,5 @@ if __name__ == "__main__":
         a_session_survives_the_death_of_its_commands,
         a_reader_without_credit_stops_the_interpreter_and_loses_nothing,
         forged_messages_harm_nobody_else,
+        a_flood_of_messages_ends_with_its_interpreter,
     ])
