@@ -21,11 +21,13 @@ struct image {
     const struct image_events *events; // NULL: nobody waits for them
     void *cookie;
     bool given; // it is being made a job
+    bool lied;  // it sent what the code of a cell made up
 };
 
 static int
-wrong(struct err *e)
+wrong(struct image *i, struct err *e)
 {
+    i->lied = true;
     return err_set(e, ERR_INTERNAL, "a forked interpreter sent an unexpected packet");
 }
 
@@ -63,7 +65,7 @@ take_forked(struct image *i, const char *text, struct err *e)
     const char *at = strncmp(text, "forked ", 7) == 0 ? text + 7 : NULL;
     at = take_number(take_number(at, ' ', &bytes), '\0', &count);
     if (at == NULL || count > UINT32_MAX)
-        return wrong(e);
+        return wrong(i, e);
     i->state = IMAGE_FORKED;
     if (i->events != NULL && i->events->forked != NULL)
         i->events->forked(i->cookie, bytes, (uint32_t)count);
@@ -74,7 +76,7 @@ static int
 take_pid(struct image *i, const char *text, size_t n, struct err *e)
 {
     if (n > PID_DIGITS_MAX || strspn(text, "0123456789") != n)
-        return wrong(e);
+        return wrong(i, e);
     i->state = IMAGE_ADOPTED;
     return agent_adopt(i->agent, (uint32_t)strtoul(text, NULL, 10), e);
 }
@@ -87,13 +89,13 @@ on_packet(void *cookie, const void *bytes, size_t n, int *fd, struct err *e)
     char text[PACKET_MAX + 1];
     (void)fd;
     if (n == 0 || n > PACKET_MAX || memchr(bytes, '\0', n) != NULL)
-        return wrong(e);
+        return wrong(i, e);
     memcpy(text, bytes, n);
     text[n] = '\0';
     if (i->state == IMAGE_FORKED)
         return take_pid(i, text, n, e);
     if (i->state != IMAGE_FORKING)
-        return wrong(e);
+        return wrong(i, e);
     if (strncmp(text, "no ", 3) != 0)
         return take_forked(i, text, e);
     refuse(i, text + 3);
@@ -109,18 +111,30 @@ on_started(void *cookie)
         i->events->ready(i->cookie);
 }
 
+// The code of a cell has replaced what forks it. That is no fault of the broker's.
+static void
+blame_cell(struct err *e)
+{
+    e->code = ERR_FAILED_PRECONDITION;
+    err_detail(e, "LIVE_STATE", "context_id", "restart the context, and try again");
+}
+
 static void
 on_ended(void *cookie, const struct err *why)
 {
     struct image *i = cookie;
     const struct image_events *events = i->events;
     void *owner = i->cookie;
+    struct err e = *why;
+    const bool lied = i->lied || i->state < IMAGE_ADOPTED; // the guest does not know it before
     i->agent = NULL;
     if (i->given)
         return; // image_become_job() frees it
     free(i);
+    if (e.code == ERR_INTERNAL && lied)
+        blame_cell(&e);
     if (events != NULL)
-        events->ended(owner, why);
+        events->ended(owner, &e);
 }
 
 static const struct agent_events agent_events = {
