@@ -288,7 +288,7 @@ class Broker:
             "mounts": mounts,
             "namespaces": len(namespaces),
             "processes": len(processes),
-            "fds": {name: sum(descriptors(pid) for pid, n in processes.items() if n == name)
+            "fds": {name: sum(descriptors_if_there(pid) for pid, n in processes.items() if n == name)
                     for name in ("stockaded", "stockade-spawne")},
             "rss_kib": {name: sum(rss_kib(pid) for pid, n in processes.items() if n == name)
                         for name in ("stockaded", "stockade-spawne")},
@@ -354,6 +354,13 @@ def descriptors(pid):
             networks += target.startswith("net:")
             n += not target.startswith(("user:", "net:"))
     return n + max(0, networks - NETWORKS_KEPT)
+
+
+def descriptors_if_there(pid):
+    """Of a process that may have ended since it was listed, such as one that the spawner makes for a moment."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return descriptors(pid)
+    return 0
 
 
 def rss_kib(pid):
