@@ -13,6 +13,7 @@ import _signal
 import _socket
 import atexit
 import ctypes
+import errno
 import gc
 import io
 import os
@@ -26,14 +27,16 @@ LIMITS_MAX = 16 * 1024  # bytes of all limits: one read
 LINKS_OF_ONE_THREAD = 3  # of a folder with one folder
 PR_SET_DUMPABLE = 4
 CLONE_PARENT = 0x8000
-CALLS = {"x86_64": (56, 315, 252, 436), "aarch64": (220, 275, 31, 436)}  # clone, sched_getattr, ioprio_get, close_range
-CLONE, SCHED_GETATTR, IOPRIO_GET, CLOSE_RANGE = CALLS[os.uname().machine]
+CALLS = {"x86_64": (56, 315, 252, 436, 247), "aarch64": (220, 275, 31, 436, 95)}  # in this order:
+CLONE, SCHED_GETATTR, IOPRIO_GET, CLOSE_RANGE, WAITID = CALLS[os.uname().machine]
 SCHED_ATTR_BYTES = 128
 HARMLESS = {(1, minor) for minor in (3, 5, 7, 8, 9)}  # null, zero, full, random, urandom
 SEEDS = (("numpy.random", "seed"), ("torch", "seed"))  # `random` gets another seed when a process forks
 FAILED_MAX = 8000
 LIB = ctypes.PyDLL(None, use_errno=True)
 LIB.syscall.restype = ctypes.c_long
+ATTR = ctypes.create_string_buffer(SCHED_ATTR_BYTES)
+WAIT_ANY = os.P_ALL, 0, None, os.WEXITED | os.WNOHANG | os.WNOWAIT, None
 BEFORE_FORK, AFTER_FORK_CHILD, AFTER_FORK_PARENT = LIB.PyOS_BeforeFork, LIB.PyOS_AfterFork_Child, LIB.PyOS_AfterFork_Parent
 for function in BEFORE_FORK, AFTER_FORK_CHILD, AFTER_FORK_PARENT:
     function.restype = None
@@ -49,22 +52,19 @@ class Known:
 
 def state():
     """What another process of the same uid can change, and forks would inherit."""
-    attr = ctypes.create_string_buffer(SCHED_ATTR_BYTES)
-    if LIB.syscall(SCHED_GETATTR, 0, attr, SCHED_ATTR_BYTES, 0) != 0:
+    if LIB.syscall(SCHED_GETATTR, 0, ATTR, SCHED_ATTR_BYTES, 0) != 0:
         raise OSError(ctypes.get_errno(), "sched_getattr")
     limits = os.open("/proc/self/limits", os.O_RDONLY | os.O_CLOEXEC)  # all of them, by any name
     try:
-        return attr.raw, os.sched_getaffinity(0), LIB.syscall(IOPRIO_GET, 1, 0), os.read(limits, LIMITS_MAX)
+        return ATTR.raw, os.sched_getaffinity(0), LIB.syscall(IOPRIO_GET, 1, 0), os.read(limits, LIMITS_MAX)
     finally:
         os.close(limits)
 
 
 def is_alone():
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if LIB.syscall(WAITID, *WAIT_ANY) == 0 or ctypes.get_errno() != errno.ECHILD:
         return False
-    except ChildProcessError:
-        return os.stat("/proc/self/task").st_nlink == LINKS_OF_ONE_THREAD
+    return os.stat("/proc/self/task").st_nlink == LINKS_OF_ONE_THREAD
 
 
 def open_descriptors():
@@ -320,6 +320,12 @@ def serve():
     as_begun = None
     while True:
         data, fds = receive(broker)
+        if data == b"fork" and len(fds) == 1 and state() == as_begun and is_alone():
+            if fork_sibling() == 0:
+                broker.detach()
+                return wait_for_job(fds[0])
+            os.close(fds[0])
+            continue
         word, *rest = data.decode().split() or [""]
         if word == "warm":
             failed = warm_up(rest)
@@ -330,11 +336,6 @@ def serve():
             as_begun = state()
             settle()
             broker.send(b"warm " + failed.encode("utf-8", "replace")[:FAILED_MAX])
-        elif word == "fork" and len(fds) == 1 and state() == as_begun and is_alone():
-            if fork_sibling() == 0:
-                broker.detach()
-                return wait_for_job(fds[0])
-            os.close(fds[0])
         else:
             os._exit(0 if not data else 3)
 
