@@ -6,7 +6,7 @@ import type { Client } from "./client.js";
 import { BrokerUnreachableError, UnavailableError } from "./errors.js";
 import { ApprovalReach, ApprovalService, ApprovalState as StateNumber } from "./gen/stockade/v1/approval_service_pb.js";
 import type { Approval as ApprovalMessage } from "./gen/stockade/v1/approval_service_pb.js";
-import { controlOf, controlOnly, defaultClient, OPTIONS } from "./jobs.js";
+import { controlOf, controlOnly, chosenClient, OPTIONS } from "./jobs.js";
 import type { CallControl } from "./jobs.js";
 import { badArgument, count, knownOptions, lifetimeMs, listOf } from "./units.js";
 import type { Duration } from "./units.js";
@@ -195,7 +195,7 @@ export class Approval {
   static async create(method: string, request: Uint8Array, options: ApprovalCreateOptions = {}): Promise<Approval> {
     const own = { reason: true, timeout: true, approvers: true, needed: true, client: true } as const;
     knownOptions(options, { ...OPTIONS.control, ...own });
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     const asked = {
       method,
       request,
@@ -211,7 +211,7 @@ export class Approval {
   /** Finds an approval, with its request. Rejects with NotFoundError: the caller may see none such. */
   static async connect(id: string, options: { client?: Client } & CallControl = {}): Promise<Approval> {
     knownOptions(options, { ...OPTIONS.control, client: true });
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     const { approval } = await client.unary(ApprovalService.method.get, { id }, controlOf(options));
     return new Approval(client, approvalInfo(approval));
   }
@@ -225,7 +225,7 @@ export class Approval {
     options: { state?: ApprovalState; tenant?: string; client?: Client } & CallControl = {},
   ): AsyncGenerator<ApprovalInfo, void, undefined> {
     knownOptions(options, { ...OPTIONS.control, state: true, tenant: true, client: true });
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     const state = options.state === undefined ? StateNumber.UNSPECIFIED : stateNumber(options.state);
     let pageToken = "";
     do {
@@ -246,7 +246,7 @@ export class Approval {
   ): AsyncGenerator<ApprovalInfo, void, undefined> {
     const own = { id: true, tenant: true, afterRevision: true, client: true } as const;
     knownOptions(options, { ...OPTIONS.control, ...own });
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     const { id = "", tenant = "" } = options;
     let { afterRevision = 0n } = options;
     for (let failures = 0, seen = -1n; ; failures++) {

@@ -7,7 +7,7 @@ import { BrokerUnreachableError, UnavailableError } from "./errors.js";
 import { AuditPhase as PhaseNumber } from "./gen/stockade/v1/audit_pb.js";
 import type { AuditProof, AuditRecord as RecordMessage } from "./gen/stockade/v1/audit_pb.js";
 import { AuditService } from "./gen/stockade/v1/audit_service_pb.js";
-import { controlOf, defaultClient, OPTIONS } from "./jobs.js";
+import { controlOf, chosenClient, OPTIONS } from "./jobs.js";
 import type { CallControl } from "./jobs.js";
 import { badArgument, knownOptions, listOf } from "./units.js";
 
@@ -105,7 +105,7 @@ export const AuditLog = {
   /** Records, oldest first. Rejects with a StockadeError. */
   async *records(options: AuditFilterOptions = {}): AsyncGenerator<AuditRecord, void, undefined> {
     const filter = filterOf(options);
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     const { tenant = "", afterSequence = 0n } = options;
     let pageToken = "";
     do {
@@ -122,7 +122,7 @@ export const AuditLog = {
    */
   async *watch(options: AuditFilterOptions = {}): AsyncGenerator<AuditRecord, void, undefined> {
     const filter = filterOf(options);
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     const { tenant = "" } = options;
     let { afterSequence = 0n } = options;
     for (let failures = 0, seen = false; ; failures++) {
@@ -157,7 +157,7 @@ export const AuditLog = {
     options: { tenant?: string; client?: Client } & CallControl = {},
   ): Promise<AuditProof | undefined> {
     knownOptions(options, { ...OPTIONS.control, tenant: true, client: true });
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     const request = { processId, tenant: options.tenant ?? "" };
     const { proof } = await client.unary(AuditService.method.getProof, request, controlOf(options));
     return proof;

@@ -14,13 +14,14 @@ import {
   UnavailableError,
 } from "./errors.js";
 import type { StockadeError } from "./errors.js";
+import { optionalText, textOf, wrongType } from "./fields.js";
 import { BatchJobSchema, BatchReset, ProcessService, Stream } from "./gen/stockade/v1/process_service_pb.js";
 import type {
   BatchJob as JobMessage,
   RunBatchResponse,
   RunBatchResponse_Finished as Finished,
 } from "./gen/stockade/v1/process_service_pb.js";
-import { commandOf, defaultClient, limitsOf, mountsOf, wholeStdin } from "./jobs.js";
+import { commandOf, chosenClient, limitsOf, mountsOf, wholeStdin } from "./jobs.js";
 import type { Limits } from "./limits.js";
 import { networkOf } from "./network.js";
 import type { Network, NetworkPolicy } from "./network.js";
@@ -132,9 +133,12 @@ function resetOf(reset: BatchOptions["reset"]): BatchReset {
 }
 
 function messageOf(job: BatchJob | readonly string[]): JobMessage {
-  const given: BatchJob = "args" in job ? knownOptions(job, JOB, "job") : { args: job };
+  if (typeof job !== "object" || (job as unknown) === null) {
+    throw wrongType(job, "job", "a BatchJob or a list of strings");
+  }
+  const given: BatchJob = job instanceof Array ? { args: job } : knownOptions(job, JOB, "job");
   return create(BatchJobSchema, {
-    key: given.key ?? "",
+    key: textOf(given.key ?? "", "key"),
     command: commandOf(given.args, given, wholeStdin(given.stdin), false),
     ...limitsOf(given),
   });
@@ -168,9 +172,9 @@ export class Batch implements AsyncIterableIterator<BatchResult, undefined> {
   /** @internal */
   constructor(jobs: BatchSource, options: BatchOptions) {
     knownOptions(options, OPTIONS);
-    this.#client = options.client ?? defaultClient();
+    this.#client = chosenClient(options.client);
     this.#options = options;
-    this.key = options.key ?? randomBytes(16).toString("hex");
+    this.key = optionalText(options.key, "key") || randomBytes(16).toString("hex");
     this.#source = Symbol.asyncIterator in jobs ? jobs[Symbol.asyncIterator]() : jobs[Symbol.iterator]();
   }
 
@@ -233,15 +237,15 @@ export class Batch implements AsyncIterableIterator<BatchResult, undefined> {
       ? { key: this.key, resume, received: BigInt(this.#given) }
       : {
           key: this.key,
-          template: options.template ?? "",
+          template: optionalText(options.template, "template"),
           ...limitsOf(options),
           ...networkOf(options.network),
           reset: resetOf(options.reset),
-          warm: options.warm ?? "",
+          warm: optionalText(options.warm, "warm"),
           parallel: options.parallel ?? 0,
           volumes: mountsOf(options.volumes),
           window: options.window ?? 0,
-          deadlineMs: lifetimeMs(options.deadline),
+          deadlineMs: lifetimeMs(options.deadline, "deadline"),
         };
     const stream = this.#client.stream(ProcessService.method.runBatch, request);
     const first = await stream.next();

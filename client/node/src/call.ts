@@ -5,6 +5,7 @@ import { getOption } from "@bufbuild/protobuf";
 import type { DescMethod } from "@bufbuild/protobuf";
 import { CancelledError, Code, DeadlineExceededError } from "./errors.js";
 import type { StockadeError } from "./errors.js";
+import { textOf, wrongType } from "./fields.js";
 import { METADATA_BYTES_MAX, METADATA_ITEMS_MAX } from "./frame.js";
 import { method as methodOption } from "./gen/stockade/v1/options_pb.js";
 import { badArgument, knownOptions, parseDuration, wholeMilliseconds } from "./units.js";
@@ -84,6 +85,13 @@ export function metadataOf(
   options: CallOptions,
 ): (readonly [string, string])[] {
   knownOptions(options, CALL_OPTIONS);
+  const { idempotencyKey, approval, policy, signal } = options;
+  for (const [name, value] of Object.entries({ idempotencyKey, approval, policy })) {
+    if (value !== undefined) textOf(value, name);
+  }
+  if (signal !== undefined && !((signal as unknown) instanceof AbortSignal)) {
+    throw wrongType(signal, "signal", "an AbortSignal");
+  }
   const pairs: (readonly [string, string])[] = [];
   if (token !== undefined && token !== "" && options.metadata?.["authorization"] === undefined) {
     pairs.push(["authorization", `Bearer ${token}`]);
@@ -103,6 +111,7 @@ export function metadataOf(
   pairs.push(...Object.entries(options.metadata ?? {}));
   let bytes = 0;
   for (const [key, value] of pairs) {
+    textOf(value, `metadata[${JSON.stringify(key)}]`);
     if (!/^[a-z0-9_.-]{1,64}$/.test(key) || /[\x00-\x1f\x7f]/.test(value) || value.length > 4096) {
       throw badArgument(`metadata[${JSON.stringify(key)}]`, "keys are [a-z0-9_.-]{1,64}, values printable, up to 4096");
     }

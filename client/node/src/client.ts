@@ -25,6 +25,7 @@ import { Connection } from "./connection.js";
 import type { Lost } from "./connection.js";
 import { Code, ProtocolError, UnavailableError } from "./errors.js";
 import type { StockadeError } from "./errors.js";
+import { checkFields, textOf } from "./fields.js";
 import { SystemService } from "./gen/stockade/v1/system_service_pb.js";
 import { checkWire } from "./scan.js";
 import type { CallInit } from "./session.js";
@@ -101,8 +102,20 @@ function askAgainMs(error: StockadeError, giveUp: number): number | undefined {
   return ms === undefined || performance.now() + ms > giveUp ? undefined : Math.max(ms, BACKOFF_FIRST_MS);
 }
 
+function checkToken({ address, token, tokenFile }: ClientOptions): void {
+  for (const [name, value] of Object.entries({ address, token, tokenFile })) {
+    if (value !== undefined && textOf(value, name) === "") {
+      throw badArgument(name, "must not be empty; omit it for the default");
+    }
+  }
+  if (token !== undefined && !/^[\x20-\x7e]+$/.test(token)) {
+    throw badArgument("token", "it has characters that no token has");
+  }
+}
+
 /** Serialized request; InvalidArgumentError where the values do not fit their types. */
 function serialize<I extends DescMessage>(type: I, init: MessageInitShape<I>): Uint8Array {
+  checkFields(type, init);
   try {
     return toBinary(type, create(type, init));
   } catch (e) {
@@ -144,6 +157,7 @@ export class Client implements AsyncDisposable {
     knownOptions(options, CLIENT_OPTIONS);
     this.address = options.address ?? (process.env["STOCKADE_ADDRESS"] || DEFAULT_ADDRESS);
     this.#tokenFile = options.tokenFile;
+    checkToken(options);
     this.#token = options.token ?? (options.tokenFile === undefined ? process.env["STOCKADE_TOKEN"] : undefined);
     if (options.tokenFile !== undefined) {
       if (options.token !== undefined) {

@@ -3,10 +3,11 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Client } from "./client.js";
 import { NotFoundError, ProtocolError } from "./errors.js";
+import { callback, optionalText } from "./fields.js";
 import { CodeService, CodeState, CodeStatus } from "./gen/stockade/v1/code_service_pb.js";
 import type { CodeContext, CodeEnd, RunCodeRequestSchema, RunCodeResponse } from "./gen/stockade/v1/code_service_pb.js";
 import { Stream } from "./gen/stockade/v1/process_service_pb.js";
-import { controlOf, controlOnly, defaultClient, mountsOf, OPTIONS } from "./jobs.js";
+import { controlOf, controlOnly, chosenClient, mountsOf, OPTIONS } from "./jobs.js";
 import type { CallControl, FreshSandbox } from "./jobs.js";
 import { limitsMessage } from "./limits.js";
 import type { Limits } from "./limits.js";
@@ -325,8 +326,11 @@ export type CellRequest = MessageInitShape<typeof RunCodeRequestSchema>;
 
 /** @internal Runs a cell to its end. A callback that throws interrupts it. */
 export async function execute(client: Client, request: CellRequest, options: CellOptions): Promise<Execution> {
+  callback(options.onStdout, "onStdout");
+  callback(options.onStderr, "onStderr");
+  callback(options.onResult, "onResult");
   const simulate = simulateOf(options.simulate);
-  const whole = { ...request, ...simulate, timeoutMs: lifetimeMs(options.timeout) } as CellRequest;
+  const whole = { ...request, ...simulate, timeoutMs: lifetimeMs(options.timeout, "timeout") } as CellRequest;
   const stream: MessageStream<RunCodeResponse> = client.stream(CodeService.method.runCode, whole, controlOf(options));
   const collector = new Collector(options);
   try {
@@ -381,8 +385,8 @@ export class Context {
    * it holds something that cannot be kept, such as a thread or a connection (the text says what), and with
    * ResourceExhaustedError if there are too many checkpoints, or they have too much memory.
    */
-  async checkpoint(name = "", options: CallControl = {}): Promise<Checkpoint> {
-    const request = { contextId: this.id, name };
+  async checkpoint(name?: string, options: CallControl = {}): Promise<Checkpoint> {
+    const request = { contextId: this.id, name: optionalText(name, "name") };
     const answer = await this.#client.unary(CodeService.method.checkpointContext, request, controlOnly(options));
     return checkpointOf(answer.checkpoint);
   }
@@ -430,11 +434,11 @@ export async function runCode(code: string, options: FreshCellOptions = {}): Pro
   const request = {
     code,
     language: options.language ?? "",
-    template: options.template ?? "",
+    template: optionalText(options.template, "template"),
     ...(options.limits === undefined ? {} : { limits: limitsMessage(options.limits) }),
     ...networkOf(options.network),
     env: variablesOf(options.env),
     volumes: mountsOf(options.volumes),
   };
-  return execute(options.client ?? defaultClient(), request, options);
+  return execute(chosenClient(options.client), request, options);
 }

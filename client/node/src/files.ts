@@ -4,13 +4,14 @@ import { inspect } from "node:util";
 import type { DescMessage, DescMethodServerStreaming, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
 import type { Client } from "./client.js";
 import { Code, DataLossError, FailedPreconditionError, NotFoundError, ProtocolError } from "./errors.js";
+import { flag, textOf, utf8, wrongType } from "./fields.js";
 import { FileWatch } from "./file_watch.js";
 import { pack, Unpacker } from "./folders.js";
 import { ArchiveFormat, FileService, FileType } from "./gen/stockade/v1/file_service_pb.js";
 import type { ArchiveCounts, File as FileMessage } from "./gen/stockade/v1/file_service_pb.js";
 import { controlOf, OPTIONS } from "./jobs.js";
 import type { CallControl } from "./jobs.js";
-import { badArgument, count, knownOptions, parseSize } from "./units.js";
+import { badArgument, count, knownOptions, parseSize, positive } from "./units.js";
 import type { Size } from "./units.js";
 
 const PIECE_BYTES = 256 * 1024; // of one call of Send
@@ -94,12 +95,12 @@ const types: Readonly<Record<number, FileInfo["type"]>> = {
 function pathOf(path: FilePath, name = "path"): Uint8Array {
   const given: unknown = path;
   if (typeof given !== "string" && !(given instanceof Uint8Array)) {
-    throw badArgument(name, `${inspect(path)} is neither a string nor bytes`);
+    throw wrongType(given, name, "a string or a Uint8Array");
   }
   if (given.length === 0) {
     throw badArgument(name, "must not be empty");
   }
-  return typeof given === "string" ? new TextEncoder().encode(given) : given;
+  return typeof given === "string" ? utf8(given, name) : given;
 }
 
 function offsetOf(value: number | undefined, name: string): bigint {
@@ -107,6 +108,10 @@ function offsetOf(value: number | undefined, name: string): bigint {
     throw badArgument(name, `${inspect(value)} is not a whole number from 0 on`);
   }
   return BigInt(value ?? 0);
+}
+
+function lengthOf(value: number | undefined): bigint {
+  return value === 0 ? BigInt(positive(value, "length")) : offsetOf(value, "length");
 }
 
 function fileInfo(message: FileMessage | undefined): FileInfo {
@@ -124,18 +129,26 @@ function fileInfo(message: FileMessage | undefined): FileInfo {
   };
 }
 
-function sourceOf(contents: Contents): Iterable<Uint8Array> | AsyncIterable<Uint8Array> {
+function sourceOf(contents: Contents, name = "contents"): Iterable<Uint8Array> | AsyncIterable<Uint8Array> {
   if (typeof contents === "string") {
-    return [new TextEncoder().encode(contents)];
+    return [utf8(contents, "contents")];
   }
   if (contents instanceof Uint8Array) {
     return [contents];
   }
   const given = contents as Partial<Iterable<Uint8Array> & AsyncIterable<Uint8Array>> | undefined | null;
   if (given?.[Symbol.asyncIterator] === undefined && given?.[Symbol.iterator] === undefined) {
-    throw badArgument("contents", `${inspect(contents)} is not text, bytes or pieces of bytes`);
+    throw wrongType(contents, name, "text, bytes or pieces of bytes");
   }
   return contents;
+}
+
+/** @internal An archive is bytes: text is the path of one, by mistake. */
+export function checkArchive(archive: Contents): void {
+  if (typeof archive === "string") {
+    throw badArgument("archive", "is text; pass bytes, or fs.createReadStream(path) for a file");
+  }
+  sourceOf(archive, "archive");
 }
 
 type Piece = IteratorResult<Uint8Array, void>;
@@ -166,7 +179,7 @@ async function* pieces(contents: Contents): AsyncGenerator<Uint8Array, void, und
 }
 
 function formOf(options: ArchiveOptions): ArchiveFormat {
-  return options.compressed === true ? ArchiveFormat.TAR_ZST : ArchiveFormat.TAR;
+  return flag(options.compressed, "compressed") ? ArchiveFormat.TAR_ZST : ArchiveFormat.TAR;
 }
 
 function boundsOf(options: ArchiveOptions): { bytesMax: bigint; entriesMax: bigint } {
@@ -253,7 +266,7 @@ export class Files {
     const request = {
       ...this.#at(path),
       offset: offsetOf(options.offset, "offset"),
-      length: offsetOf(options.length, "length"),
+      length: lengthOf(options.length),
     };
     for await (const part of this.#client.stream(FileService.method.read, request, controlOf(options))) {
       if (part.data.length > 0) {
@@ -298,12 +311,12 @@ export class Files {
       ...this.#at(path),
       options: {
         mode: count(options.mode ?? 0, "mode"),
-        parents: options.parents ?? false,
-        onlyIfAbsent: options.onlyIfAbsent ?? false,
-        onlyIfVersion: options.ifVersion ?? "",
+        parents: flag(options.parents, "parents"),
+        onlyIfAbsent: flag(options.onlyIfAbsent, "onlyIfAbsent"),
+        onlyIfVersion: textOf(options.ifVersion ?? "", "ifVersion"),
       },
     };
-    const whole = typeof contents === "string" ? new TextEncoder().encode(contents) : contents;
+    const whole = typeof contents === "string" ? utf8(contents, "contents") : contents;
     if (whole instanceof Uint8Array && whole.length <= WHOLE_BYTES) {
       const call = { ...request, data: whole };
       return fileInfo((await this.#client.unary(FileService.method.write, call, controlOf(options))).file);
@@ -318,6 +331,7 @@ export class Files {
    * ResourceExhaustedError; what came before stays.
    */
   async uploadArchive(path: FilePath, archive: Contents, options: ArchiveOptions = {}): Promise<number> {
+    checkArchive(archive);
     const request = {
       ...this.#at(path),
       ...boundsOf(options),
@@ -353,7 +367,7 @@ export class Files {
    */
   async uploadFolder(folder: string, path: FilePath, options: FolderOptions = {}): Promise<number> {
     knownOptions(options, FOLDER);
-    return this.uploadArchive(path, pack(folder), options);
+    return this.uploadArchive(path, pack(textOf(folder, "folder")), options);
   }
 
   /**
@@ -368,7 +382,7 @@ export class Files {
       const text = `${inspect(path)} is no folder; use read() or chunks()`;
       throw new FailedPreconditionError(Code.FAILED_PRECONDITION, text, { reason: "NOT_A_FOLDER" });
     }
-    const into = await Unpacker.into(folder);
+    const into = await Unpacker.into(textOf(folder, "folder"));
     try {
       for await (const part of this.downloadArchive(path, options)) {
         await into.feed(part);

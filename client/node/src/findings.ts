@@ -6,7 +6,7 @@ import { AnomalyService } from "./gen/stockade/v1/anomaly_service_pb.js";
 import type { Silence as SilenceMessage } from "./gen/stockade/v1/anomaly_service_pb.js";
 import { Severity } from "./gen/stockade/v1/record_pb.js";
 import type { Finding as FindingMessage } from "./gen/stockade/v1/record_pb.js";
-import { controlOf, defaultClient, OPTIONS } from "./jobs.js";
+import { controlOf, chosenClient, OPTIONS } from "./jobs.js";
 import type { CallControl } from "./jobs.js";
 import { knownOptions, lifetimeMs } from "./units.js";
 import type { Duration } from "./units.js";
@@ -168,7 +168,7 @@ function silenceOf(m: SilenceMessage | undefined): Silence {
 
 function clientOf<T extends { client?: Client }>(options: T, known: Readonly<Record<keyof T, true>>): Client {
   knownOptions(options, known);
-  return options.client ?? defaultClient();
+  return chosenClient(options.client);
 }
 
 /**

@@ -5,7 +5,7 @@ import type { Client } from "./client.js";
 import { HealthService, ServingStatus, SystemService } from "./gen/stockade/v1/system_service_pb.js";
 import { limitsInForce } from "./limits.js";
 import type { LimitsInForce } from "./limits.js";
-import { defaultClient } from "./jobs.js";
+import {  chosenClient,  } from "./jobs.js";
 
 /** A kind of sandbox. */
 export interface TemplateInfo {
@@ -73,7 +73,8 @@ export interface BrokerInfo {
 
 /** Information about the broker and its host. Rejects with UnavailableError if the broker cannot be reached. */
 export async function info(options: CallOptions & { client?: Client; tenant?: string } = {}): Promise<BrokerInfo> {
-  const { client = defaultClient(), tenant = "", ...call } = options;
+  const { client: given, tenant = "", ...call } = options;
+  const client = chosenClient(given);
   const m = await client.unary(SystemService.method.info, { tenant }, call);
   return {
     version: m.version,
@@ -112,7 +113,8 @@ export async function info(options: CallOptions & { client?: Client; tenant?: st
  * the service does not exist, UnavailableError if the broker cannot be reached.
  */
 export async function serving(service = "", options: CallOptions & { client?: Client } = {}): Promise<boolean> {
-  const { client = defaultClient(), ...call } = options;
+  const { client: given, ...call } = options;
+  const client = chosenClient(given);
   const { status } = await client.unary(HealthService.method.check, { service }, call);
   return status === ServingStatus.SERVING;
 }

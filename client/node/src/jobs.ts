@@ -2,6 +2,7 @@
 // Jobs: what a command is, one-shot runs, and reading a job to its end.
 import { inspect } from "node:util";
 import { create } from "@bufbuild/protobuf";
+import { callback, optionalText, wrongType } from "./fields.js";
 import { simulateOf } from "./simulations.js";
 import type { Simulate } from "./simulations.js";
 import type { TransactionPolicy } from "./transactions.js";
@@ -134,6 +135,23 @@ export function defaultClient(): Client {
   return shared;
 }
 
+/** @internal Checks the options of a run: their names, and what is called. */
+export function checkRun<T extends RunOptions>(options: T, names: Readonly<Record<keyof T, true>>): void {
+  knownOptions(options, names);
+  callback(options.onStdout, "onStdout");
+  callback(options.onStderr, "onStderr");
+  callback(options.onOutput, "onOutput");
+}
+
+/** @internal The client of options, or the default one. InvalidArgumentError: it is no client. */
+export function chosenClient(client: Client | undefined): Client {
+  const given: unknown = client ?? defaultClient();
+  if (typeof given !== "object" || given === null || !("unary" in given)) {
+    throw wrongType(given, "client", "a Client");
+  }
+  return given as Client;
+}
+
 /** @internal The messages of volumes to mount. */
 export function mountsOf(
   volumes: Readonly<Record<string, string>> | undefined,
@@ -165,7 +183,7 @@ export function commandOf(
   return create(CommandSchema, {
     args: [...args],
     env: Object.entries(textsOf(options.env, "env")).map(([name, value]) => ({ name, value })),
-    workdir: options.cwd ?? "",
+    workdir: optionalText(options.cwd, "cwd"),
     stdin: inline,
     stdinOpen,
     ...(options.terminal === undefined
@@ -271,7 +289,7 @@ export interface OneShotStartOptions extends StartOptions, FreshSandbox {}
  * console.log(r.stdout, r.exitCode, r.bill.cpuTime);
  */
 export async function run(args: readonly string[], options: OneShotOptions = {}): Promise<RunResult> {
-  knownOptions(options, { ...OPTIONS.run, ...OPTIONS.fresh });
+  checkRun(options, { ...OPTIONS.run, ...OPTIONS.fresh });
   const { inline, more } = splitStdin(options.stdin);
   const process = await startOneShot(args, options, inline, more !== undefined);
   return finish(process, options, more);
@@ -307,14 +325,14 @@ async function startOneShot(
   inline: Uint8Array,
   stdinOpen: boolean,
 ): Promise<Process> {
-  const client = options.client ?? defaultClient();
+  const client = chosenClient(options.client);
   const request = {
     command: commandOf(args, options, inline, stdinOpen),
-    template: options.template ?? "",
+    template: optionalText(options.template, "template"),
     ...limitsOf(options),
     ...networkOf(options.network),
     metadata: textsOf(options.metadata, "metadata"),
-    name: options.name ?? "",
+    name: optionalText(options.name, "name"),
     volumes: mountsOf(options.volumes),
     ...simulateOf(options.simulate),
   };

@@ -5,7 +5,7 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Client } from "./client.js";
 import { KeyForm as FormNumber, KeyService, TokenService } from "./gen/stockade/v1/access_service_pb.js";
 import type { ApiKey } from "./gen/stockade/v1/access_service_pb.js";
-import { controlOf, defaultClient, OPTIONS } from "./jobs.js";
+import { controlOf, chosenClient, OPTIONS } from "./jobs.js";
 import type { CallControl } from "./jobs.js";
 import { caveatsOf, inspectToken } from "./tokens.js";
 import type { TokenCaveats } from "./tokens.js";
@@ -189,7 +189,7 @@ export const ApiKeys = {
       form,
       ttlMs: lifetimeMs(options.ttl),
     };
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     const made = await client.unary(KeyService.method.create, request, controlOf(options));
     return hidden({ info: keyInfo(made.key) }, "secret", made.secret);
   },
@@ -202,7 +202,7 @@ export const ApiKeys = {
     options: { tenant?: string; client?: Client } & CallControl = {},
   ): AsyncGenerator<KeyInfo, void, undefined> {
     knownOptions(options, { ...OPTIONS.control, tenant: true, client: true });
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     let pageToken = "";
     do {
       const request = { pageSize: 1000, pageToken, tenant: options.tenant ?? "" };
@@ -215,7 +215,7 @@ export const ApiKeys = {
   /** Revokes a key for ever, by `KeyInfo.id`. Rejects with NotFoundError. */
   async revoke(id: string, options: { client?: Client } & CallControl = {}): Promise<void> {
     knownOptions(options, { ...OPTIONS.control, client: true });
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     await client.unary(KeyService.method.revoke, { id }, controlOf(options));
   },
 } as const;
@@ -241,7 +241,7 @@ export const Tokens = {
       scopes: [...listOf(options.scopes, "scopes")],
       caveats: caveatList(options.caveats),
     };
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     const { token, blockId } = await client.unary(TokenService.method.mint, request, controlOf(options));
     const { tenant, scopes } = inspectToken(token);
     return hidden({ blockId, tenant, scopes, expires: options.caveats?.expires ?? null }, "token", token);
@@ -261,7 +261,7 @@ export const Tokens = {
       ttlMs: lifetimeMs(options.ttl),
       caveats: caveatList(options.caveats),
     };
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     const control = { ...controlOf(options), metadata: { authorization: `Bearer ${jwt}` } };
     const made = await client.unary(TokenService.method.exchange, request, control);
     const { blockId, tenant, scopes } = made;
@@ -274,7 +274,7 @@ export const Tokens = {
    */
   async revoke(blockId: string, options: { client?: Client } & CallControl = {}): Promise<void> {
     knownOptions(options, { ...OPTIONS.control, client: true });
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     await client.unary(TokenService.method.revoke, { blockId }, controlOf(options));
   },
 
@@ -286,7 +286,7 @@ export const Tokens = {
     options: { client?: Client } & CallControl = {},
   ): Promise<{ keys: SigningKey[]; audience: string }> {
     knownOptions(options, { ...OPTIONS.control, client: true });
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     const { keys, audience } = await client.unary(TokenService.method.listSigningKeys, {}, controlOf(options));
     const known = keys.map(({ id, key, createTime, expireTime }) => ({
       id: Buffer.from(id).toString("hex"),
@@ -303,7 +303,7 @@ export const Tokens = {
    */
   async rotate(options: { overlap?: Duration; client?: Client } & CallControl = {}): Promise<void> {
     knownOptions(options, { ...OPTIONS.control, overlap: true, client: true });
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     const request = { overlapMs: lifetimeMs(options.overlap, "overlap") };
     await client.unary(TokenService.method.rotateSigningKey, request, controlOf(options));
   },

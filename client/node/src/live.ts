@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The variables of contexts at one moment.
+import { optionalText, wrongType } from "./fields.js";
 import type { Checkpoint as Message } from "./gen/stockade/v1/code_service_pb.js";
 
 /** The variables of a python context at one moment. See `Context.checkpoint`. */
@@ -39,5 +40,9 @@ export function checkpointOf(message: Message | undefined): Checkpoint {
 
 /** @internal */
 export function checkpointName(checkpoint: Checkpoint | string): string {
-  return typeof checkpoint === "string" ? checkpoint : checkpoint.name;
+  const name: unknown = typeof checkpoint === "string" ? checkpoint : (checkpoint as Partial<Checkpoint> | null)?.name;
+  if (typeof name !== "string") {
+    throw wrongType(checkpoint, "checkpoint", "a Checkpoint or its name");
+  }
+  return optionalText(name, "checkpoint");
 }

@@ -9,7 +9,7 @@ import { PolicyService } from "./gen/stockade/v1/policy_service_pb.js";
 import type { ExplainResponse, PolicyLayerShown } from "./gen/stockade/v1/policy_service_pb.js";
 import { RunRequestSchema } from "./gen/stockade/v1/process_service_pb.js";
 import { JobMode } from "./gen/stockade/v1/simulation_pb.js";
-import { controlOf, defaultClient, OPTIONS } from "./jobs.js";
+import { controlOf, chosenClient, OPTIONS } from "./jobs.js";
 import type { CallControl } from "./jobs.js";
 import { count, knownOptions, listOf } from "./units.js";
 
@@ -277,7 +277,7 @@ export const Policy = {
       client: true,
     });
     const method = options.method ?? "ProcessService/Run";
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     const isRun = args.length > 0 && method === "ProcessService/Run";
     const words = !isRun || WORDS.some((name) => options[name] !== undefined);
     const mode = options.simulate === true ? JobMode.SIMULATE : JobMode.UNSPECIFIED;
@@ -301,7 +301,7 @@ export const Policy = {
   /** The layers and rules that apply to the caller. Rejects with PermissionDeniedError: those of another tenant. */
   async show(options: PolicyShowOptions = {}): Promise<PolicyInfo> {
     knownOptions(options, { ...OPTIONS.control, tenant: true, template: true, client: true });
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     const request = { tenant: options.tenant ?? "", template: options.template ?? "" };
     const response = await client.unary(PolicyService.method.show, request, controlOf(options));
     return { layers: response.layers.map(layerOf), digest: response.digest, cut: response.cut };
@@ -310,7 +310,7 @@ export const Policy = {
   /** The named sets of destinations, such as "@pypi". Rejects with a StockadeError. */
   async sets(options: CallControl & { client?: Client } = {}): Promise<DestinationSet[]> {
     knownOptions(options, { ...OPTIONS.control, client: true });
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     const response = await client.unary(PolicyService.method.listSets, {}, controlOf(options));
     return response.sets.map(({ name, about, destinations }) => ({ name, about, destinations }));
   },

@@ -18,6 +18,7 @@ import {
 } from "./errors.js";
 import { Collector } from "./events.js";
 import type { Given, ProcessEvent } from "./events.js";
+import { utf8 } from "./fields.js";
 import { ProcessService } from "./gen/stockade/v1/process_service_pb.js";
 import type { ProcessEvent as EventMessage } from "./gen/stockade/v1/process_service_pb.js";
 import { untilTaken } from "./queue.js";
@@ -53,7 +54,6 @@ export interface EventStream {
   cancel(): void;
 }
 
-const encoder = new TextEncoder();
 
 /** Number of a signal by its name or number. InvalidArgumentError: there is none. */
 export function signalNumber(signal: NodeJS.Signals | number): number {
@@ -187,7 +187,7 @@ export class Process implements AsyncIterable<ProcessEvent>, AsyncDisposable {
    * (256 KiB). Rejects with FailedPreconditionError if stdin is closed or the job has ended.
    */
   async sendStdin(data: string | Uint8Array, options: CallOptions = {}): Promise<void> {
-    const bytes = typeof data === "string" ? encoder.encode(data) : data;
+    const bytes = typeof data === "string" ? utf8(data, "data") : data;
     if (!(bytes instanceof Uint8Array)) {
       throw badArgument("stdin", `${inspect(bytes)} is neither text nor a Uint8Array`);
     }
@@ -340,7 +340,7 @@ export function splitStdin(stdin: Stdin | undefined): {
   more: Iterable<string | Uint8Array> | AsyncIterable<string | Uint8Array> | undefined;
 } {
   if (stdin === undefined || typeof stdin === "string" || stdin instanceof Uint8Array) {
-    const bytes = typeof stdin === "string" ? encoder.encode(stdin) : (stdin ?? new Uint8Array(0));
+    const bytes = typeof stdin === "string" ? utf8(stdin, "stdin") : (stdin ?? new Uint8Array(0));
     const rest = bytes.subarray(STDIN_INLINE_MAX);
     return { inline: bytes.subarray(0, STDIN_INLINE_MAX), more: rest.length > 0 ? [rest] : undefined };
   }

@@ -8,7 +8,7 @@ import { Severity } from "./gen/stockade/v1/record_pb.js";
 import { RuleOrigin as OriginNumber, RulesService } from "./gen/stockade/v1/rules_service_pb.js";
 import type { RuleFile as FileMessage, RuleState } from "./gen/stockade/v1/rules_service_pb.js";
 import { EventKind } from "./gen/stockade/v1/telemetry_service_pb.js";
-import { controlOf, defaultClient, OPTIONS } from "./jobs.js";
+import { controlOf, chosenClient, OPTIONS } from "./jobs.js";
 import type { CallControl } from "./jobs.js";
 import { badArgument, knownOptions, listOf } from "./units.js";
 
@@ -181,7 +181,7 @@ const TENANT = { ...OWN, tenant: true } as const;
 
 function clientOf<T extends { client?: Client }>(options: T, known: Readonly<Record<keyof T, true>>): Client {
   knownOptions(options, known);
-  return options.client ?? defaultClient();
+  return chosenClient(options.client);
 }
 
 /**

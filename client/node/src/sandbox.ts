@@ -7,6 +7,7 @@ import type { ContextOptions, Execution, SandboxCellOptions } from "./code.js";
 import { processInfo, sandboxInfo } from "./described.js";
 import type { ProcessInfo, SandboxInfo } from "./described.js";
 import { NotFoundError } from "./errors.js";
+import { optionalText, wrongType } from "./fields.js";
 import { Files } from "./files.js";
 import { Forward } from "./forward.js";
 import type { ForwardOptions } from "./forward.js";
@@ -17,11 +18,12 @@ import { ProcessService } from "./gen/stockade/v1/process_service_pb.js";
 import { SandboxService } from "./gen/stockade/v1/sandbox_service_pb.js";
 import type { Sandbox as SandboxMessage } from "./gen/stockade/v1/sandbox_service_pb.js";
 import {
+  checkRun,
   collectorOf,
   OPTIONS,
   controlOf,
   controlOnly,
-  defaultClient,
+  chosenClient,
   finish,
   isStdinOpen,
   mountsOf,
@@ -59,6 +61,14 @@ export interface CreateOptions extends FreshSandbox, CallControl {
   snapshot?: string;
   /** Let it fall asleep when nobody used it for so long: seconds or "10m". Default: the template's. */
   sleepAfter?: Duration;
+}
+
+function contextId(context: NonNullable<SandboxCellOptions["context"]>): string {
+  const id: unknown = typeof context === "string" ? context : (context as Partial<Context> | null)?.id;
+  if (typeof id !== "string") {
+    throw wrongType(context, "context", "a Context or its id");
+  }
+  return optionalText(id, "context");
 }
 
 // A request with 0 makes one.
@@ -101,16 +111,16 @@ export class Sandbox implements AsyncDisposable {
     needTtl(options);
     const own = { ttl: true, limits: true, snapshot: true, sleepAfter: true } as const;
     knownOptions(options, { ...OPTIONS.fresh, ...OPTIONS.control, ...own });
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     const request = {
-      template: options.template ?? "",
+      template: optionalText(options.template, "template"),
       ...(options.limits === undefined ? {} : { limits: limitsMessage(options.limits) }),
       ...networkOf(options.network),
       metadata: textsOf(options.metadata, "metadata"),
       ttlMs: lifetimeMs(options.ttl),
-      name: options.name ?? "",
+      name: optionalText(options.name, "name"),
       volumes: mountsOf(options.volumes),
-      snapshot: options.snapshot ?? "",
+      snapshot: optionalText(options.snapshot, "snapshot"),
       sleepAfterMs: lifetimeMs(options.sleepAfter, "sleepAfter"),
     };
     const { sandbox } = await client.unary(SandboxService.method.create, request, controlOf(options));
@@ -120,7 +130,7 @@ export class Sandbox implements AsyncDisposable {
   /** Finds an existing sandbox by its id or name. Rejects with NotFoundError. */
   static async connect(id: string, options: { client?: Client } & CallControl = {}): Promise<Sandbox> {
     knownOptions(options, { ...OPTIONS.control, client: true });
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     const { sandbox } = await client.unary(SandboxService.method.get, { id }, controlOf(options));
     return new Sandbox(client, sandboxInfo(sandbox));
   }
@@ -133,7 +143,7 @@ export class Sandbox implements AsyncDisposable {
     options: { client?: Client; metadata?: Readonly<Record<string, string>> } & CallControl = {},
   ): AsyncGenerator<SandboxInfo, void, undefined> {
     knownOptions(options, { ...OPTIONS.control, client: true, metadata: true });
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     let pageToken = "";
     do {
       const request = { pageSize: 1000, pageToken, metadata: textsOf(options.metadata, "metadata") };
@@ -176,7 +186,7 @@ export class Sandbox implements AsyncDisposable {
    * FailedPreconditionError (paused), NotFoundError (deleted), and like the function `run`.
    */
   async run(args: readonly string[], options: SandboxRunOptions = {}): Promise<RunResult> {
-    knownOptions(options, { ...OPTIONS.run, transaction: true });
+    checkRun(options, { ...OPTIONS.run, transaction: true });
     const { inline, more } = splitStdin(options.stdin);
     const mode = {
       stdinOpen: more !== undefined,
@@ -242,11 +252,14 @@ export class Sandbox implements AsyncDisposable {
    */
   async runCode(code: string, options: SandboxCellOptions = {}): Promise<Execution> {
     knownOptions(options, CODE_OPTIONS.inSandbox);
-    const { context } = options;
+    const { context, language } = options;
+    if (context !== undefined && language !== undefined) {
+      throw badArgument("language", "context has one already; omit one of the two");
+    }
     const where =
       context === undefined
-        ? { sandboxId: this.id, language: options.language ?? "" }
-        : { contextId: typeof context === "string" ? context : context.id };
+        ? { sandboxId: this.id, language: language ?? "" }
+        : { contextId: contextId(context) };
     return execute(this.#client, { code, ...where }, options);
   }
 
@@ -256,7 +269,7 @@ export class Sandbox implements AsyncDisposable {
     const request = {
       sandboxId: this.id,
       language: options.language ?? "",
-      workdir: options.cwd ?? "",
+      workdir: optionalText(options.cwd, "cwd"),
       env: variablesOf(options.env),
     };
     const { context } = await this.#client.unary(CodeService.method.createContext, request, controlOf(options));
@@ -338,7 +351,7 @@ export class Sandbox implements AsyncDisposable {
     const request = {
       id: this.id,
       count: forkCount(options.count),
-      snapshot: options.snapshot ?? "",
+      snapshot: optionalText(options.snapshot, "snapshot"),
       stop: options.stop ?? false,
       ttlMs: lifetimeMs(options.ttl),
       ...copyOf(options),
@@ -381,7 +394,7 @@ export class Sandbox implements AsyncDisposable {
     knownOptions(options, { ...OPTIONS.control, ...COPY_OPTIONS, name: true, stop: true, keep: true });
     const request = {
       sandbox: this.id,
-      name: options.name ?? "",
+      name: optionalText(options.name, "name"),
       stop: options.stop ?? false,
       keep: options.keep ?? false,
       ...copyOf(options),
@@ -409,9 +422,9 @@ export class Sandbox implements AsyncDisposable {
     const request = {
       name,
       sandbox: this.id,
-      snapshot: options.snapshot ?? "",
+      snapshot: optionalText(options.snapshot, "snapshot"),
       stop: options.stop ?? false,
-      workdir: options.workdir ?? "",
+      workdir: optionalText(options.workdir, "workdir"),
       env: Object.entries(textsOf(options.env, "env")).map(([key, value]) => ({ name: key, value })),
     };
     const made = await this.#client.unary(TemplateService.method.create, request, controlOf(options));
@@ -440,7 +453,8 @@ export class Sandbox implements AsyncDisposable {
     options: { to?: string; path?: string | Uint8Array } & CallControl = {},
   ): AsyncGenerator<Change, void, undefined> {
     knownOptions(options, { ...OPTIONS.control, to: true, path: true });
-    const states = { sandboxId: this.id, first: from, second: options.to ?? "", path: pathBytes(options.path) };
+    const second = optionalText(options.to, "to");
+    const states = { sandboxId: this.id, first: from, second, path: pathBytes(options.path) };
     return changesOf(this.#client, states, controlOf(options));
   }
 
@@ -455,7 +469,7 @@ export class Sandbox implements AsyncDisposable {
     options: { to?: string } & CallControl = {},
   ): Promise<Buffer | undefined> {
     knownOptions(options, { ...OPTIONS.control, to: true });
-    const states = { sandboxId: this.id, first: from, second: options.to ?? "", path: pathBytes(path) };
+    const states = { sandboxId: this.id, first: from, second: optionalText(options.to, "to"), path: pathBytes(path) };
     return await patchOf(this.#client, states, controlOf(options));
   }
 
@@ -464,14 +478,14 @@ export class Sandbox implements AsyncDisposable {
     options: { client?: Client } & CallControl = {},
   ): AsyncGenerator<SnapshotInfo, void, undefined> {
     const { client, ...control } = options;
-    return snapshotsOf(client ?? defaultClient(), "", controlOnly(control));
+    return snapshotsOf(chosenClient(client), "", controlOnly(control));
   }
 
   /** Deletes a kept snapshot: its name or `keptId`. Rejects with NotFoundError if there is none. */
   static async deleteKeptSnapshot(name: string, options: { client?: Client } & CallControl = {}): Promise<void> {
     const { client, ...control } = options;
     const request = { sandbox: "", name };
-    await (client ?? defaultClient()).unary(SnapshotService.method.delete, request, controlOnly(control));
+    await chosenClient(client).unary(SnapshotService.method.delete, request, controlOnly(control));
   }
 
   /**

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Simulations: what a job or a cell would change and send, without any of it (the option `simulate`).
-import { Buffer } from "node:buffer";
+import { utf8, wrongType } from "./fields.js";
 import { changeOf } from "./snapshots.js";
 import type { Change } from "./snapshots.js";
 import { JobMode } from "./gen/stockade/v1/simulation_pb.js";
@@ -68,6 +68,13 @@ export interface Simulation {
   notIncluded: readonly string[];
 }
 
+function replyOf(destination: string, reply: unknown): Uint8Array {
+  const name = `simulate[${JSON.stringify(destination)}]`;
+  if (typeof reply === "string") return utf8(reply, name);
+  if (reply instanceof Uint8Array) return reply;
+  throw wrongType(reply, name, "a string or a Uint8Array");
+}
+
 /** @internal The fields of a request. */
 export function simulateOf(simulate: Simulate | undefined): {
   mode: JobMode;
@@ -77,10 +84,10 @@ export function simulateOf(simulate: Simulate | undefined): {
   if (simulate !== true && typeof simulate !== "object") {
     throw badArgument("simulate", "is true, false, or an object of answers");
   }
-  const answers = simulate === true ? {} : simulate;
+  const answers = Object.entries(simulate === true ? {} : simulate);
   return {
     mode: JobMode.SIMULATE,
-    answers: Object.entries(answers).map(([destination, reply]) => ({ destination, reply: Buffer.from(reply) })),
+    answers: answers.map(([destination, reply]) => ({ destination, reply: replyOf(destination, reply) })),
   };
 }
 

@@ -3,6 +3,7 @@
 import { Buffer } from "node:buffer";
 import type { Client } from "./client.js";
 import type { CallOptions } from "./call.js";
+import { utf8 } from "./fields.js";
 import type { File as FileMessage } from "./gen/stockade/v1/file_service_pb.js";
 import { SnapshotService } from "./gen/stockade/v1/snapshot_service_pb.js";
 import type {
@@ -160,7 +161,7 @@ export function changeOf(message: ChangeMessage): Change {
 
 /** A path as the broker takes it. */
 export function pathBytes(path: string | Uint8Array | undefined): Uint8Array {
-  return typeof path === "string" ? Buffer.from(path, "utf8") : (path ?? new Uint8Array());
+  return typeof path === "string" ? utf8(path, "path") : (path ?? new Uint8Array());
 }
 
 /** What differs between two states, sorted by path. */

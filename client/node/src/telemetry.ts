@@ -13,7 +13,7 @@ import type {
   SubscribeResponse,
   Usage,
 } from "./gen/stockade/v1/telemetry_service_pb.js";
-import { defaultClient } from "./jobs.js";
+import {  chosenClient,  } from "./jobs.js";
 import { badArgument } from "./units.js";
 
 /** Selects events; an option that is not set selects all. */
@@ -99,7 +99,8 @@ async function pause(at: Cursor, signal: AbortSignal | undefined): Promise<void>
  * rejects with UnavailableError. It rejects with InvalidArgumentError for an unknown kind or severity.
  */
 export async function* events(options: EventOptions = {}): AsyncGenerator<Event, void, undefined> {
-  const { client = defaultClient(), onGap, reconnect = true, ...wanted } = options;
+  const { client: given, onGap, reconnect = true, ...wanted } = options;
+  const client = chosenClient(given);
   const { sandboxes, process, kinds, severity, tenant, fromSequence, instance, keptOnly, ...call } = wanted;
   const at: Cursor = { fromSequence: BigInt(fromSequence ?? 0), instance: instance ?? "", begun: false, failures: 0 };
   const request = {
@@ -138,7 +139,8 @@ export async function* events(options: EventOptions = {}): AsyncGenerator<Event,
  * broker cannot be reached.
  */
 export async function* usage(options: UsageOptions = {}): AsyncGenerator<Usage, void, undefined> {
-  const { client = defaultClient(), sandbox = "", tenant = "", ...call } = options;
+  const { client: given, sandbox = "", tenant = "", ...call } = options;
+  const client = chosenClient(given);
   let pageToken = "";
   do {
     const request = { sandboxId: sandbox, tenant, pageSize: 1000, pageToken };
@@ -156,6 +158,7 @@ export async function record(
   process = "",
   options: CallOptions & { client?: Client } = {},
 ): Promise<GetRecordResponse> {
-  const { client = defaultClient(), ...call } = options;
+  const { client: given, ...call } = options;
+  const client = chosenClient(given);
   return client.unary(TelemetryService.method.getRecord, { processId: process }, call);
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Templates: kinds of sandboxes, of the host and made from work (`Sandbox.makeTemplate`).
-import { defaultClient } from "./jobs.js";
+import {  chosenClient,  } from "./jobs.js";
 import type { Client } from "./client.js";
 import type { CallOptions } from "./call.js";
-import { type Contents, sendTransfer } from "./files.js";
+import { optionalText } from "./fields.js";
+import { checkArchive, type Contents, sendTransfer } from "./files.js";
 import { TemplateService } from "./gen/stockade/v1/template_service_pb.js";
 import type { SandboxTemplate as TemplateMessage } from "./gen/stockade/v1/template_service_pb.js";
 
@@ -70,7 +71,8 @@ export function sandboxTemplate(message: TemplateMessage | undefined): SandboxTe
 export async function* templates(
   options: CallOptions & { client?: Client } = {},
 ): AsyncGenerator<SandboxTemplate, void, undefined> {
-  const { client = defaultClient(), ...call } = options;
+  const { client: given, ...call } = options;
+  const client = chosenClient(given);
   let pageToken = "";
   do {
     const page = await client.unary(TemplateService.method.list, { pageSize: 1000, pageToken }, call);
@@ -84,7 +86,8 @@ export async function* templates(
  * FailedPreconditionError if it is the host's.
  */
 export async function deleteTemplate(name: string, options: CallOptions & { client?: Client } = {}): Promise<void> {
-  const { client = defaultClient(), ...call } = options;
+  const { client: given, ...call } = options;
+  const client = chosenClient(given);
   await client.unary(TemplateService.method.delete, { name }, call);
 }
 
@@ -99,7 +102,8 @@ export async function* pushTemplate(
   name: string,
   options: CallOptions & { client?: Client } = {},
 ): AsyncGenerator<Uint8Array, void, undefined> {
-  const { client = defaultClient(), ...call } = options;
+  const { client: given, ...call } = options;
+  const client = chosenClient(given);
   for await (const part of client.stream(TemplateService.method.push, { name }, call)) {
     yield part.data;
   }
@@ -118,7 +122,9 @@ export async function loadTemplate(
     client?: Client;
   } = {},
 ): Promise<SandboxTemplate> {
-  const { client = defaultClient(), name = "", ...call } = options;
-  const last = await sendTransfer(client, TemplateService.method.load, { name }, archive, call);
+  const { client, name, ...call } = options;
+  checkArchive(archive);
+  const request = { name: optionalText(name, "name") };
+  const last = await sendTransfer(chosenClient(client), TemplateService.method.load, request, archive, call);
   return sandboxTemplate(last.template);
 }

@@ -123,6 +123,14 @@ export function listOf<T>(values: readonly T[] = [], name: string): readonly T[]
   return values;
 }
 
+/** The number itself. InvalidArgumentError: it is 0, which stands for the default in a request. */
+export function positive(value: number, name: string): number {
+  if (value === 0) {
+    throw badArgument(name, "must be more than 0; omit it for the default");
+  }
+  return value;
+}
+
 /** A whole number that fits into 32 bits. InvalidArgumentError, with `name` as the field, for anything else. */
 export function count(value: number, name: string): number {
   if (typeof value !== "number" || !Number.isInteger(value) || value < 0 || value > 0xffffffff) {

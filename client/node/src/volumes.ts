@@ -4,9 +4,9 @@ import type { Client } from "./client.js";
 import { Files } from "./files.js";
 import { VolumeService } from "./gen/stockade/v1/volume_service_pb.js";
 import type { Volume as VolumeMessage } from "./gen/stockade/v1/volume_service_pb.js";
-import { controlOf, controlOnly, defaultClient, OPTIONS } from "./jobs.js";
+import { controlOf, controlOnly, chosenClient, OPTIONS } from "./jobs.js";
 import type { CallControl } from "./jobs.js";
-import { knownOptions, parseSize } from "./units.js";
+import { count, knownOptions, parseSize, positive } from "./units.js";
 import type { Size } from "./units.js";
 
 /** Options of `Volume.create`. */
@@ -72,11 +72,11 @@ export class Volume {
    */
   static async create(name: string, options: VolumeOptions = {}): Promise<Volume> {
     knownOptions(options, { ...OPTIONS.control, size: true, inodes: true, client: true });
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     const request = {
       name,
-      bytes: BigInt(options.size === undefined ? 0 : parseSize(options.size)),
-      inodes: BigInt(options.inodes ?? 0),
+      bytes: BigInt(options.size === undefined ? 0 : positive(parseSize(options.size), "size")),
+      inodes: BigInt(options.inodes === undefined ? 0 : positive(count(options.inodes, "inodes"), "inodes")),
     };
     const { volume } = await client.unary(VolumeService.method.create, request, controlOf(options));
     return new Volume(client, volumeInfo(volume));
@@ -85,7 +85,7 @@ export class Volume {
   /** Finds an existing volume. Rejects with NotFoundError. */
   static async connect(name: string, options: { client?: Client } & CallControl = {}): Promise<Volume> {
     knownOptions(options, { ...OPTIONS.control, client: true });
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     const { volume } = await client.unary(VolumeService.method.get, { name }, controlOf(options));
     return new Volume(client, volumeInfo(volume));
   }
@@ -95,7 +95,7 @@ export class Volume {
     options: { client?: Client } & CallControl = {},
   ): AsyncGenerator<VolumeInfo, void, undefined> {
     knownOptions(options, { ...OPTIONS.control, client: true });
-    const client = options.client ?? defaultClient();
+    const client = chosenClient(options.client);
     let pageToken = "";
     do {
       const page = await client.unary(VolumeService.method.list, { pageSize: 1000, pageToken }, controlOf(options));

@@ -5,6 +5,7 @@ import { test } from "node:test";
 import { inspect } from "node:util";
 import { create } from "@bufbuild/protobuf";
 import { anyPack } from "@bufbuild/protobuf/wkt";
+import { batch } from "../../src/batch.js";
 import { Client } from "../../src/client.js";
 import * as errors from "../../src/errors.js";
 import { Collector } from "../../src/events.js";
@@ -22,6 +23,7 @@ import { JobError, RunResult } from "../../src/result.js";
 import { Sandbox } from "../../src/sandbox.js";
 import { events, usage } from "../../src/telemetry.js";
 import type { Dial } from "../../src/transport.js";
+import { Volume } from "../../src/volumes.js";
 import { Peer, metadata } from "../peer.js";
 
 const ID = "ab".repeat(16);
@@ -100,6 +102,61 @@ test("an option that is none is refused by its name, before anything is sent", a
   await assert.rejects(client.unary(SystemService.method.info, {}, own), named("time"));
   await assert.rejects(run(["x"], { client, terminal: { rows: 1, cols: 2 } as never }), named("terminal.cols"));
   await assert.rejects(run(["x", 1 as never], { client }), named("args[1]"));
+  assert.equal(peer.calls().length, sent);
+});
+
+test("an argument of another type is refused by its name: nothing is replaced, dropped or sent", async () => {
+  const peer = new Peer((r, c) => {
+    c.end(r.id, SandboxServiceCreateResponseSchema, { sandbox: { id: ID, state: SandboxState.RUNNING } });
+  });
+  const client = new Client({ address: "tcp://127.0.0.1:1", dial: peer.dial });
+  const sbx = await Sandbox.create({ client });
+  const { files } = sbx;
+  const sent = peer.calls().length;
+  const lone = "\ud800";
+  const refused: [string, () => Promise<unknown>][] = [
+    ["code", () => sbx.runCode(5 as never)],
+    ["code", () => sbx.runCode(undefined as never)],
+    ["code", () => sbx.runCode(`x = "${lone}"`)],
+    ["context", () => sbx.runCode("1", { context: "" })],
+    ["context", () => sbx.runCode("1", { context: Promise.resolve() as never })],
+    ["language", () => sbx.runCode("1", { context: ID, language: "bash" })],
+    ["timeout", () => sbx.runCode("1", { timeout: -1 })],
+    ["onResult", () => sbx.runCode("1", { onResult: 5 as never })],
+    ["cwd", () => sbx.createContext({ cwd: 5 as never })],
+    ["path", () => files.write(lone, "a")],
+    ["contents", () => files.write("a", `a${lone}`)],
+    ["contents", () => files.write("a", 5 as never)],
+    ["parents", () => files.write("a", "a", { parents: "no" as never })],
+    ["ifVersion", () => files.write("a", "a", { ifVersion: 5 as never })],
+    ["follow", () => files.stat("a", { follow: 1 as never })],
+    ["length", () => files.read("a", { length: 0 })],
+    ["archive", () => files.uploadArchive("a", "/a.tar")],
+    ["folder", () => files.uploadFolder(undefined as never, "a")],
+    ["name", () => sbx.snapshot({ name: "" })],
+    ["name", () => sbx.restore(undefined as never)],
+    ["stop", () => sbx.snapshot({ stop: "no" as never })],
+    ["to", async () => sbx.diff("a", { to: "" }).next()],
+    ["snapshot", () => sbx.fork({ snapshot: "" })],
+    ["template", () => Sandbox.create({ client, template: "" })],
+    ["client", () => Sandbox.create({ client: "ipc:///x" as never })],
+    ["metadata.a", () => Sandbox.create({ client, metadata: { a: lone } })],
+    ["command.args[1]", () => sbx.run(["echo", lone])],
+    ["command.env[0].value", () => sbx.run(["echo"], { env: { A: lone } })],
+    ["stdin", () => sbx.run(["cat"], { stdin: lone })],
+    ["onStdout", () => sbx.run(["echo"], { onStdout: 5 as never })],
+    ["idempotencyKey", () => sbx.run(["echo"], { idempotencyKey: 5 as never })],
+    ["signal", () => sbx.run(["echo"], { signal: 5 as never })],
+    ["size", () => Volume.create("v", { client, size: 0 })],
+    ["inodes", () => Volume.create("v", { client, inodes: "5" as never })],
+    ["deadline", () => batch([["x"]], { client, deadline: 0 }).next()],
+  ];
+  for (const [field, call] of refused) {
+    await assert.rejects(call, named(field), field);
+  }
+  assert.throws(() => new Client({ token: "a\nb" }), named("token"));
+  assert.throws(() => new Client({ address: "" }), named("address"));
+  await assert.rejects(sbx.runCode("1", { context: Promise.resolve() as never }), /an await is missing/);
   assert.equal(peer.calls().length, sent);
 });
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from stockade import tls as secure
 from stockade.errors import AddressError, StockadeError
+from stockade.fields import is_a
 from stockade.requests import texts
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def parse(text: str | None, tls: secure.TLS | None = None) -> Address:
     """
     if text is not None and not isinstance(text, str):
         raise AddressError(f"{text!r}: an address is text, as in {DEFAULT}")
+    if text == "":
+        raise AddressError(f"an address must not be empty; it is text, as in {DEFAULT}")
     text = text or os.environ.get("STOCKADE_ADDRESS") or DEFAULT
     scheme = next((known for known in _UNIX if text.startswith(known)), None)
     if scheme is not None:
@@ -134,7 +137,11 @@ def metadata(
 
     A token of None stands for the variable ``STOCKADE_TOKEN``; ``own=False``: for none.
     """
+    if token is not None and not is_a(str, "token", token):
+        raise ValueError("token: must not be empty; None stands for the variable STOCKADE_TOKEN")
     token = token or (os.environ.get("STOCKADE_TOKEN") if own else None)
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise ValueError("token: it has characters that no token has")
     pairs = [(key.lower(), value) for key, value in texts("metadata", more).items()]
     if token:
         pairs.append(("authorization", f"Bearer {token}"))

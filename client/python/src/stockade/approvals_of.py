@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Optional, Union
 
 from stockade import methods
+from stockade.fields import made
 from stockade.limits import Seconds, lifetime_ms
 from stockade.requests import moment
 from stockade.v1 import approval_service_pb2
@@ -139,7 +140,8 @@ async def create(
     """Ask for the approval of a call."""
     if isinstance(approvers, str):
         raise TypeError(f"approvers={approvers!r}: expected a list of names")
-    asked = approval_service_pb2.ApprovalServiceCreateRequest(
+    asked = made(
+        approval_service_pb2.ApprovalServiceCreateRequest,
         method=method,
         request=request if isinstance(request, bytes) else request.SerializeToString(),
         reason=reason,
@@ -152,7 +154,7 @@ async def create(
 
 async def get(client: Caller, id_: str) -> ApprovalInfo:
     """Return one approval."""
-    request = approval_service_pb2.ApprovalServiceGetRequest(id=id_)
+    request = made(approval_service_pb2.ApprovalServiceGetRequest, id=id_)
     return approval_info((await client._call(methods.GET_APPROVAL, request)).approval)
 
 
@@ -162,8 +164,10 @@ async def approvals(
     """Yield approvals."""
     if state is not None and state not in _STATES.values():
         raise ValueError(f"state={state!r}: not one of {', '.join(_STATES.values())}")
-    request = approval_service_pb2.ApprovalServiceListRequest(
-        tenant=tenant, state=f"APPROVAL_STATE_{(state or 'unspecified').upper()}"
+    request = made(
+        approval_service_pb2.ApprovalServiceListRequest,
+        tenant=tenant,
+        state=f"APPROVAL_STATE_{(state or 'unspecified').upper()}",
     )
     async for page in client._pages(methods.LIST_APPROVALS, request):
         for message in page.approvals:
@@ -178,7 +182,9 @@ async def approve(
     comment: str,
 ) -> ApprovalInfo:
     """Agree."""
-    request = approval_service_pb2.ApproveRequest(id=info.id, comment=comment, digest=info.digest)
+    request = made(
+        approval_service_pb2.ApproveRequest, id=info.id, comment=comment, digest=info.digest
+    )
     if pattern is not None or ttl is not None:
         request.grant.reach = (
             approval_service_pb2.APPROVAL_REACH_SESSION
@@ -192,13 +198,13 @@ async def approve(
 
 async def deny(client: Caller, id_: str, comment: str) -> ApprovalInfo:
     """Refuse."""
-    request = approval_service_pb2.DenyRequest(id=id_, comment=comment)
+    request = made(approval_service_pb2.DenyRequest, id=id_, comment=comment)
     return approval_info((await client._call(methods.DENY, request)).approval)
 
 
 async def cancel(client: Caller, id_: str) -> ApprovalInfo:
     """Withdraw it."""
-    request = approval_service_pb2.ApprovalServiceCancelRequest(id=id_)
+    request = made(approval_service_pb2.ApprovalServiceCancelRequest, id=id_)
     return approval_info((await client._call(methods.CANCEL_APPROVAL, request)).approval)
 
 
@@ -206,8 +212,11 @@ async def watch(
     client: Caller, id_: str, tenant: str, after_revision: int
 ) -> AsyncIterator[ApprovalInfo]:
     """Yield approvals as they change, across restarts of the broker."""
-    request = approval_service_pb2.ApprovalServiceWatchRequest(
-        id=id_, tenant=tenant, after_revision=after_revision
+    request = made(
+        approval_service_pb2.ApprovalServiceWatchRequest,
+        id=id_,
+        tenant=tenant,
+        after_revision=after_revision,
     )
     seen = -1
     async for message in client._watch(methods.WATCH_APPROVALS, request):

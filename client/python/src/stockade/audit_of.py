@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Optional
 
 from stockade import methods
+from stockade.fields import made
 from stockade.requests import moment
 from stockade.v1 import audit_service_pb2
 
@@ -77,8 +78,11 @@ async def records(
     client: Caller, wanted: audit_service_pb2.AuditFilter, tenant: str, after: int
 ) -> AsyncIterator[AuditRecord]:
     """Yield records."""
-    request = audit_service_pb2.AuditServiceListRequest(
-        tenant=tenant, filter=wanted, after_sequence=after
+    request = made(
+        audit_service_pb2.AuditServiceListRequest,
+        tenant=tenant,
+        filter=wanted,
+        after_sequence=after,
     )
     async for page in client._pages(methods.LIST_AUDIT, request):
         for message in page.records:
@@ -87,7 +91,7 @@ async def records(
 
 async def prove(client: Caller, process_id: str, tenant: str) -> audit_pb2.AuditProof:
     """Return the proof of a job's record."""
-    request = audit_service_pb2.GetProofRequest(process_id=process_id, tenant=tenant)
+    request = made(audit_service_pb2.GetProofRequest, process_id=process_id, tenant=tenant)
     return (await client._call(methods.GET_PROOF, request)).proof
 
 
@@ -95,8 +99,11 @@ async def watch(
     client: Caller, wanted: audit_service_pb2.AuditFilter, tenant: str, after: int
 ) -> AsyncIterator[AuditRecord]:
     """Yield records as they are written, across restarts of the broker."""
-    request = audit_service_pb2.AuditServiceWatchRequest(
-        tenant=tenant, filter=wanted, after_sequence=after
+    request = made(
+        audit_service_pb2.AuditServiceWatchRequest,
+        tenant=tenant,
+        filter=wanted,
+        after_sequence=after,
     )
     async for message in client._watch(methods.WATCH_AUDIT, request):
         request.after_sequence = message.record.sequence

@@ -23,6 +23,7 @@ from stockade.errors import (
     ProtocolError,
     Unavailable,
 )
+from stockade.fields import made, optional, wrong
 from stockade.limits import lifetime_ms
 from stockade.result import Result
 from stockade.v1 import process_service_pb2
@@ -59,12 +60,13 @@ class BatchJob:
     def to_message(self) -> process_service_pb2.BatchJob:
         """Return it as a message. ``TypeError`` or ``ValueError`` names what is wrong."""
         given: object = self.args
-        if isinstance(given, str):
-            raise TypeError(f"args={self.args!r}: expected a tuple or list of text")
+        if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+            raise wrong("args", given, "a tuple or list of text")
         stdin = requests.as_bytes(self.stdin)
         if len(stdin) > requests.STDIN_BYTES_MAX:
             raise ValueError(f"stdin: {len(stdin)} bytes; at most 1 MiB in a batch")
-        return process_service_pb2.BatchJob(
+        return made(
+            process_service_pb2.BatchJob,
             key=self.key,
             command=requests.command(tuple(self.args), env=self.env, cwd=self.cwd, stdin=stdin),
             limits=requests.job_limits(self.limits, self.timeout),
@@ -110,16 +112,17 @@ def run_batch_request(
     """Return the request for a new batch."""
     if reset not in RESETS:
         raise ValueError(f"reset: one of {', '.join(RESETS)}, not {reset!r}")
-    return process_service_pb2.RunBatchRequest(
-        key=secrets.token_hex(16) if key is None else key,
-        template=template or "",
+    return made(
+        process_service_pb2.RunBatchRequest,
+        key=optional("key", key) or secrets.token_hex(16),
+        template=optional("template", template),
         limits=requests.job_limits(limits, timeout),
         network=requests.network_policy(network),
         reset=RESETS[reset],
-        warm=warm or "",
+        warm=optional("warm", warm),
         parallel=parallel,
         window=window,
-        deadline_ms=lifetime_ms(deadline),
+        deadline_ms=lifetime_ms(deadline, "deadline"),
         volumes=requests.mounts(volumes),
     )
 
@@ -132,6 +135,8 @@ class Jobs:
     ) -> None:
         self._client = client
         self._request = request
+        if isinstance(jobs, (str, bytes)) or not isinstance(jobs, (Iterable, AsyncIterable)):
+            raise wrong("jobs", jobs, "an iterable of BatchJob objects or of lists of text")
         self._source: Union[Iterator[Any], AsyncIterator[Any], None] = (
             jobs.__aiter__() if isinstance(jobs, AsyncIterable) else iter(jobs)
         )
@@ -200,8 +205,13 @@ class Jobs:
         confirms = unconfirmed >= few or (unconfirmed and not outstanding)
         if not (jobs or ends or confirms):
             return
-        request = process_service_pb2.AddToBatchRequest(
-            key=self.key, first=self._accepted, jobs=jobs, last=last, received=self._received
+        request = made(
+            process_service_pb2.AddToBatchRequest,
+            key=self.key,
+            first=self._accepted,
+            jobs=jobs,
+            last=last,
+            received=self._received,
         )
         try:
             response = await self._client._call(methods.ADD_TO_BATCH, request)
@@ -224,8 +234,8 @@ class Jobs:
     async def _open(self, *, resume: bool) -> None:
         request = self._request
         if resume:
-            request = process_service_pb2.RunBatchRequest(
-                key=self.key, resume=True, received=self._given
+            request = made(
+                process_service_pb2.RunBatchRequest, key=self.key, resume=True, received=self._given
             )
         self._stream = await self._client._stream(methods.RUN_BATCH, request, resume=resume)
         message = await self._stream._get(None)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional, TypeVar, Union
 from stockade import methods, requests, tunnel
 from stockade.errors import AlreadyExists, NotFound, ResourceExhausted, StockadeError
 from stockade.events import Collector
+from stockade.fields import is_a, made, optional
 from stockade.filing import change, path_bytes
 from stockade.jobs import Job
 from stockade.limits import Seconds, Size, lifetime_ms, named, size_bytes, to_ms
@@ -39,8 +40,8 @@ async def sandboxes(
     client: Caller, metadata: Optional[Mapping[str, str]]
 ) -> AsyncIterator[SandboxInfo]:
     """Yield the caller's sandboxes."""
-    request = sandbox_service_pb2.SandboxServiceListRequest(
-        metadata=requests.texts("metadata", metadata)
+    request = made(
+        sandbox_service_pb2.SandboxServiceListRequest, metadata=requests.texts("metadata", metadata)
     )
     async for page in client._pages(methods.LIST, request):
         for message in page.sandboxes:
@@ -63,7 +64,7 @@ def allow_copy(
     """Set what may be copied while jobs run."""
     if not copy and (most is not None or time is not None):
         raise ValueError("copy_max and copy_time need copy=True")
-    request.copy = copy
+    request.copy = is_a(bool, "copy", copy)
     request.copy_bytes_max = 0 if most is None else named("copy_max", size_bytes, most)
     request.copy_ms_max = 0 if time is None else named("copy_time", to_ms, time)
 
@@ -78,7 +79,7 @@ async def kept_snapshots(client: Caller) -> AsyncIterator[SnapshotInfo]:
 
 async def delete_kept_snapshot(client: Caller, name: str) -> None:
     """Delete a kept snapshot."""
-    request = snapshot_service_pb2.SnapshotServiceDeleteRequest(name=name)
+    request = made(snapshot_service_pb2.SnapshotServiceDeleteRequest, name=name)
     await client._call(methods.DELETE_SNAPSHOT, request)
 
 
@@ -166,13 +167,13 @@ class Box:
         except AlreadyExists as e:  # it had been started when a connection broke
             if e.reason != "ALREADY_EXECUTED" or "process_id" not in e.info:
                 raise
-            attach = process_service_pb2.AttachRequest(process_id=e.info["process_id"])
+            attach = made(process_service_pb2.AttachRequest, process_id=e.info["process_id"])
             stream = await client._stream(methods.ATTACH, attach, timeout=timeout)
         return await job._open(client, stream, collector)
 
     async def _attach(self, job: type[J], process_id: str, offset: int, collector: Collector) -> J:
         collector.offset = offset
-        request = process_service_pb2.AttachRequest(process_id=process_id, offset=offset)
+        request = made(process_service_pb2.AttachRequest, process_id=process_id, offset=offset)
         stream = await self._client._stream(methods.ATTACH, request)
         return await job._open(self._client, stream, collector)
 
@@ -185,14 +186,14 @@ class Box:
             stream.cancel()  # the policy has become another one in between
 
     async def _processes(self) -> AsyncIterator[ProcessInfo]:
-        request = process_service_pb2.ProcessServiceListRequest(sandbox_id=self.id)
+        request = made(process_service_pb2.ProcessServiceListRequest, sandbox_id=self.id)
         async for page in self._client._pages(methods.LIST_PROCESSES, request):
             for message in page.processes:
                 yield requests.process_info(message)
 
     async def _refresh(self) -> SandboxInfo:
         return await self._ask(
-            methods.GET, sandbox_service_pb2.SandboxServiceGetRequest(id=self.id)
+            methods.GET, made(sandbox_service_pb2.SandboxServiceGetRequest, id=self.id)
         )
 
     async def _update(
@@ -201,7 +202,8 @@ class Box:
         metadata: Optional[Mapping[str, str]],
         network: Union[Network, str, None],
     ) -> SandboxInfo:
-        request = sandbox_service_pb2.SandboxServiceUpdateRequest(
+        request = made(
+            sandbox_service_pb2.SandboxServiceUpdateRequest,
             id=self.id,
             ttl_ms=lifetime_ms(ttl),
             metadata=requests.texts("metadata", metadata),
@@ -211,22 +213,23 @@ class Box:
 
     async def _pause(self) -> SandboxInfo:
         return await self._ask(
-            methods.PAUSE, sandbox_service_pb2.SandboxServicePauseRequest(id=self.id)
+            methods.PAUSE, made(sandbox_service_pb2.SandboxServicePauseRequest, id=self.id)
         )
 
     async def _resume(self) -> SandboxInfo:
         return await self._ask(
-            methods.RESUME, sandbox_service_pb2.SandboxServiceResumeRequest(id=self.id)
+            methods.RESUME, made(sandbox_service_pb2.SandboxServiceResumeRequest, id=self.id)
         )
 
     async def _sleep(self, stop: bool) -> SandboxInfo:
         return await self._ask(
-            methods.SLEEP, sandbox_service_pb2.SandboxServiceSleepRequest(id=self.id, stop=stop)
+            methods.SLEEP,
+            made(sandbox_service_pb2.SandboxServiceSleepRequest, id=self.id, stop=stop),
         )
 
     async def _wake(self) -> SandboxInfo:
         return await self._ask(
-            methods.WAKE, sandbox_service_pb2.SandboxServiceWakeRequest(id=self.id)
+            methods.WAKE, made(sandbox_service_pb2.SandboxServiceWakeRequest, id=self.id)
         )
 
     async def _fork(
@@ -237,10 +240,15 @@ class Box:
         ttl: Optional[Seconds],
         copy: Copying,
     ) -> list[SandboxInfo]:
-        if requests.is_a(int, "count", count) < 1:
+        if is_a(int, "count", count) < 1:
             raise ValueError(f"count={count!r}: at least 1 fork")
-        request = sandbox_service_pb2.SandboxServiceForkRequest(
-            id=self.id, count=count, snapshot=snapshot or "", stop=stop, ttl_ms=lifetime_ms(ttl)
+        request = made(
+            sandbox_service_pb2.SandboxServiceForkRequest,
+            id=self.id,
+            count=count,
+            snapshot=optional("snapshot", snapshot),
+            stop=stop,
+            ttl_ms=lifetime_ms(ttl),
         )
         allow_copy(request, *copy)
         response = await self._client._call(methods.FORK, request)
@@ -249,29 +257,37 @@ class Box:
     async def _snapshot(
         self, name: Optional[str], stop: bool, keep: bool, copy: Copying
     ) -> SnapshotInfo:
-        request = snapshot_service_pb2.SnapshotServiceCreateRequest(
-            sandbox=self.id, name=name or "", stop=stop, keep=keep
+        request = made(
+            snapshot_service_pb2.SnapshotServiceCreateRequest,
+            sandbox=self.id,
+            name=optional("name", name),
+            stop=stop,
+            keep=keep,
         )
         allow_copy(request, *copy)
         response = await self._client._call(methods.CREATE_SNAPSHOT, request)
         return requests.snapshot_info(response.snapshot)
 
     async def _snapshots(self) -> AsyncIterator[SnapshotInfo]:
-        request = snapshot_service_pb2.SnapshotServiceListRequest(sandbox=self.id)
+        request = made(snapshot_service_pb2.SnapshotServiceListRequest, sandbox=self.id)
         async for page in self._client._pages(methods.LIST_SNAPSHOTS, request):
             for message in page.snapshots:
                 yield requests.snapshot_info(message)
 
     async def _get_snapshot(self, name: str) -> SnapshotInfo:
-        request = snapshot_service_pb2.SnapshotServiceGetRequest(sandbox=self.id, name=name)
+        request = made(snapshot_service_pb2.SnapshotServiceGetRequest, sandbox=self.id, name=name)
         response = await self._client._call(methods.GET_SNAPSHOT, request)
         return requests.snapshot_info(response.snapshot)
 
     async def _diff(
         self, first: str, second: Optional[str], path: Optional[FilePath]
     ) -> AsyncIterator[Change]:
-        request = snapshot_service_pb2.SnapshotServiceDiffRequest(
-            sandbox_id=self.id, first=first, second=second or "", page_size=1000
+        request = made(
+            snapshot_service_pb2.SnapshotServiceDiffRequest,
+            sandbox_id=self.id,
+            first=first,
+            second=optional("second", second),
+            page_size=1000,
         )
         if path is not None:
             request.path = path_bytes(path)
@@ -280,8 +296,12 @@ class Box:
                 yield change(message)
 
     async def _patch(self, path: FilePath, first: str, second: Optional[str]) -> Optional[bytes]:
-        request = snapshot_service_pb2.SnapshotServiceDiffFileRequest(
-            sandbox_id=self.id, first=first, second=second or "", path=path_bytes(path)
+        request = made(
+            snapshot_service_pb2.SnapshotServiceDiffFileRequest,
+            sandbox_id=self.id,
+            first=first,
+            second=optional("second", second),
+            path=path_bytes(path),
         )
         stream: Stream[Any] = await self._client._stream(methods.DIFF_FILE, request)
         text, binary = bytearray(), False
@@ -294,13 +314,18 @@ class Box:
         return None if binary else bytes(text)
 
     async def _restore(self, name: str, stop: bool) -> None:
-        request = snapshot_service_pb2.SnapshotServiceRestoreRequest(
-            sandbox=self.id, name=name, stop=stop
+        request = made(
+            snapshot_service_pb2.SnapshotServiceRestoreRequest,
+            sandbox=self.id,
+            name=name,
+            stop=stop,
         )
         await self._client._call(methods.RESTORE_SNAPSHOT, request)
 
     async def _delete_snapshot(self, name: str) -> None:
-        request = snapshot_service_pb2.SnapshotServiceDeleteRequest(sandbox=self.id, name=name)
+        request = made(
+            snapshot_service_pb2.SnapshotServiceDeleteRequest, sandbox=self.id, name=name
+        )
         await self._client._call(methods.DELETE_SNAPSHOT, request)
 
     async def _make_template(
@@ -311,12 +336,13 @@ class Box:
         env: Optional[Mapping[str, str]],
         workdir: Optional[str],
     ) -> TemplateInfo:
-        request = template_service_pb2.TemplateServiceCreateRequest(
+        request = made(
+            template_service_pb2.TemplateServiceCreateRequest,
             name=name,
             sandbox=self.id,
-            snapshot=snapshot or "",
+            snapshot=optional("snapshot", snapshot),
             stop=stop,
-            workdir=workdir or "",
+            workdir=optional("workdir", workdir),
             env=[
                 process_service_pb2.EnvironmentVariable(name=key, value=value)
                 for key, value in requests.texts("env", env).items()
@@ -326,6 +352,6 @@ class Box:
         return requests.template_info(response.template)
 
     async def _delete(self) -> None:
-        request = sandbox_service_pb2.SandboxServiceDeleteRequest(id=self.id)
+        request = made(sandbox_service_pb2.SandboxServiceDeleteRequest, id=self.id)
         with contextlib.suppress(NotFound):
             await self._client._call(methods.DELETE, request)

@@ -24,6 +24,7 @@ from stockade.errors import (
     StockadeError,
     Unavailable,
 )
+from stockade.fields import made
 from stockade.limits import Seconds, seconds
 from stockade.methods import Method, Request, Response
 from stockade.v1 import system_service_pb2, telemetry_service_pb2
@@ -295,7 +296,7 @@ class Caller:
             await self._sleep(min(0.05 * 2.0 ** min(failures, 5), 1.0))
 
     async def _usage(self, sandbox: str, tenant: str) -> AsyncIterator[telemetry_service_pb2.Usage]:
-        request = telemetry_service_pb2.ListUsageRequest(sandbox_id=sandbox, tenant=tenant)
+        request = made(telemetry_service_pb2.ListUsageRequest, sandbox_id=sandbox, tenant=tenant)
         async for page in self._pages(methods.LIST_USAGE, request):
             for usage in page.usage:
                 yield usage

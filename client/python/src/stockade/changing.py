@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Optional
 
 from stockade import methods, requests
+from stockade.fields import made
 from stockade.filing import change, path_text
 from stockade.limits import Seconds, lifetime_ms
 from stockade.v1 import snapshot_service_pb2, transaction_service_pb2
@@ -94,8 +95,11 @@ async def begin(
     client: Caller, sandbox_id: str, stop: bool, ttl: Optional[Seconds]
 ) -> TransactionInfo:
     """Begin a transaction."""
-    request = transaction_service_pb2.TransactionServiceBeginRequest(
-        sandbox=sandbox_id, stop=stop, ttl_ms=lifetime_ms(ttl)
+    request = made(
+        transaction_service_pb2.TransactionServiceBeginRequest,
+        sandbox=sandbox_id,
+        stop=stop,
+        ttl_ms=lifetime_ms(ttl),
     )
     response = await client._call(methods.BEGIN_TRANSACTION, request)
     return transaction_info(response.transaction)
@@ -103,7 +107,7 @@ async def begin(
 
 async def transactions(client: Caller, sandbox_id: str) -> AsyncIterator[TransactionInfo]:
     """Yield the transactions of a sandbox."""
-    request = transaction_service_pb2.TransactionServiceListRequest(sandbox=sandbox_id)
+    request = made(transaction_service_pb2.TransactionServiceListRequest, sandbox=sandbox_id)
     async for page in client._pages(methods.LIST_TRANSACTIONS, request):
         for message in page.transactions:
             yield transaction_info(message)
@@ -128,21 +132,26 @@ class Changing:
         return self.info
 
     async def _refresh(self) -> TransactionInfo:
-        request = transaction_service_pb2.TransactionServiceGetRequest(id=self.id)
+        request = made(transaction_service_pb2.TransactionServiceGetRequest, id=self.id)
         return await self._ask(methods.GET_TRANSACTION, request)
 
     async def _changes(self) -> AsyncIterator[Change]:
-        request = snapshot_service_pb2.SnapshotServiceDiffRequest(
-            sandbox_id=self.id, first="begin", page_size=1000
+        request = made(
+            snapshot_service_pb2.SnapshotServiceDiffRequest,
+            sandbox_id=self.id,
+            first="begin",
+            page_size=1000,
         )
         async for page in self._client._pages(methods.DIFF_SNAPSHOTS, request):
             for message in page.changes:
                 yield change(message)
 
     async def _commit(self, stop: bool) -> TransactionInfo:
-        request = transaction_service_pb2.TransactionServiceCommitRequest(id=self.id, stop=stop)
+        request = made(
+            transaction_service_pb2.TransactionServiceCommitRequest, id=self.id, stop=stop
+        )
         return await self._ask(methods.COMMIT_TRANSACTION, request)
 
     async def _discard(self) -> TransactionInfo:
-        request = transaction_service_pb2.TransactionServiceDiscardRequest(id=self.id)
+        request = made(transaction_service_pb2.TransactionServiceDiscardRequest, id=self.id)
         return await self._ask(methods.DISCARD_TRANSACTION, request)

@@ -15,6 +15,7 @@ from stockade import methods, telemetry, templates
 from stockade.both import each, now
 from stockade.calls import Caller, Stream
 from stockade.errors import Cancelled
+from stockade.fields import made
 from stockade.link import Link
 from stockade.methods import Method, Request, Response
 from stockade.scoped import Scoped
@@ -210,7 +211,7 @@ class Client(Caller, Scoped):
 
         ``tenant``  whose weight, quotas and use; another one than the caller's requires root
         """
-        return self.call(methods.INFO, system_service_pb2.InfoRequest(tenant=tenant))
+        return self.call(methods.INFO, made(system_service_pb2.InfoRequest, tenant=tenant))
 
     def templates(self) -> Iterator[TemplateInfo]:
         """Iterate over the templates of the host, then over those that the caller made."""
@@ -221,7 +222,7 @@ class Client(Caller, Scoped):
 
         Raises ``NotFound``; ``FailedPrecondition``: it is the host's.
         """
-        request = template_service_pb2.TemplateServiceDeleteRequest(name=name)
+        request = made(template_service_pb2.TemplateServiceDeleteRequest, name=name)
         self.call(methods.DELETE_TEMPLATE, request)
 
     def push_template(self, name: str) -> Iterator[bytes]:
@@ -248,7 +249,7 @@ class Client(Caller, Scoped):
 
         ``NotFound``: the service does not exist.
         """
-        request = system_service_pb2.HealthServiceCheckRequest(service=service)
+        request = made(system_service_pb2.HealthServiceCheckRequest, service=service)
         status = self.call(methods.HEALTH_CHECK, request).status
         return status == system_service_pb2.SERVING_STATUS_SERVING
 
@@ -298,7 +299,7 @@ class Client(Caller, Scoped):
 
         ``process``  its id, or the first digits of it; empty: the caller's job that ended last
         """
-        request = telemetry_service_pb2.GetRecordRequest(process_id=process)
+        request = made(telemetry_service_pb2.GetRecordRequest, process_id=process)
         return self.call(methods.GET_RECORD, request)
 
     def usage(

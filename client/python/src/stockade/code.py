@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from stockade import methods, requests
 from stockade.errors import NotFound, ProtocolError
+from stockade.fields import is_a, made, optional, wrong
 from stockade.limits import Seconds, lifetime_ms
 from stockade.live import fork_context, make_checkpoint, restore_context
 from stockade.result import Bill, LimitHit
@@ -226,7 +227,7 @@ def environment(
 ) -> list[process_service_pb2.EnvironmentVariable]:
     """Convert variables."""
     return [
-        process_service_pb2.EnvironmentVariable(name=name, value=value)
+        made(process_service_pb2.EnvironmentVariable, name=name, value=value)
         for name, value in requests.texts("env", env).items()
     ]
 
@@ -335,11 +336,12 @@ def fresh_request(
     volumes: Optional[Mapping[str, str]],
 ) -> code_service_pb2.RunCodeRequest:
     """Make the request for a cell in a fresh sandbox."""
-    return code_service_pb2.RunCodeRequest(
+    return made(
+        code_service_pb2.RunCodeRequest,
         code=code,
         language=language,
-        timeout_ms=lifetime_ms(timeout),
-        template=template or "",
+        timeout_ms=lifetime_ms(timeout, "timeout"),
+        template=optional("template", template),
         limits=requests.limits_message(limits),
         network=requests.network_policy(network),
         env=environment(env),
@@ -355,15 +357,19 @@ async def create_context(
     env: Optional[Mapping[str, str]],
 ) -> ContextInfo:
     """Make a context."""
-    request = code_service_pb2.CreateContextRequest(
-        sandbox_id=sandbox_id, language=language, workdir=cwd or "", env=environment(env)
+    request = made(
+        code_service_pb2.CreateContextRequest,
+        sandbox_id=sandbox_id,
+        language=language,
+        workdir=optional("cwd", cwd),
+        env=environment(env),
     )
     return context_info((await client._call(methods.CREATE_CONTEXT, request)).context)
 
 
 async def list_contexts(client: Caller, sandbox_id: str) -> list[ContextInfo]:
     """List the contexts of a sandbox."""
-    request = code_service_pb2.ListContextsRequest(sandbox_id=sandbox_id)
+    request = made(code_service_pb2.ListContextsRequest, sandbox_id=sandbox_id)
     answer = await client._call(methods.LIST_CONTEXTS, request)
     return [context_info(message) for message in answer.contexts]
 
@@ -385,17 +391,20 @@ class Cells:
         return self.info.id
 
     async def _run(self, code: str, timeout: Optional[Seconds], collector: Collector) -> Execution:
-        request = code_service_pb2.RunCodeRequest(
-            code=code, context_id=self.id, timeout_ms=lifetime_ms(timeout)
+        request = made(
+            code_service_pb2.RunCodeRequest,
+            code=code,
+            context_id=self.id,
+            timeout_ms=lifetime_ms(timeout, "timeout"),
         )
         return await execute(self._client, request, collector)
 
     async def _restart(self) -> None:
-        request = code_service_pb2.RestartContextRequest(context_id=self.id)
+        request = made(code_service_pb2.RestartContextRequest, context_id=self.id)
         await self._client._call(methods.RESTART_CONTEXT, request)
 
     async def _interrupt(self) -> None:
-        request = code_service_pb2.InterruptContextRequest(context_id=self.id)
+        request = made(code_service_pb2.InterruptContextRequest, context_id=self.id)
         await self._client._call(methods.INTERRUPT_CONTEXT, request)
 
     async def _checkpoint(self, name: Optional[str]) -> Checkpoint:
@@ -408,9 +417,15 @@ class Cells:
         return context_info(await fork_context(self._client, self.id, checkpoint))
 
     async def _delete(self) -> None:
-        request = code_service_pb2.DeleteContextRequest(context_id=self.id)
+        request = made(code_service_pb2.DeleteContextRequest, context_id=self.id)
         with contextlib.suppress(NotFound):
             await self._client._call(methods.DELETE_CONTEXT, request)
+
+
+def _id_of(context: Union[Cells, ContextInfo, str]) -> str:
+    if not isinstance(context, (Cells, ContextInfo, str)):
+        raise wrong("context", context, "a Context or its id")
+    return optional("context", context if isinstance(context, str) else context.id)
 
 
 def sandbox_request(
@@ -422,10 +437,14 @@ def sandbox_request(
     timeout: Optional[Seconds],
 ) -> code_service_pb2.RunCodeRequest:
     """Make the request for a cell in a sandbox."""
-    request = code_service_pb2.RunCodeRequest(code=code, timeout_ms=lifetime_ms(timeout))
+    request = made(
+        code_service_pb2.RunCodeRequest, code=code, timeout_ms=lifetime_ms(timeout, "timeout")
+    )
     if context is not None:
-        request.context_id = context if isinstance(context, str) else context.id
+        if language:
+            raise ValueError(f"language={language!r}: context has one already; omit one of the two")
+        request.context_id = _id_of(context)
     else:
         request.sandbox_id = sandbox_id
-        request.language = language
+        request.language = is_a(str, "language", language)
     return request

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
@@ -17,10 +18,12 @@ from stockade.errors import (
     ProtocolError,
     StockadeError,
 )
+from stockade.fields import is_a, made, utf8, wrong
+from stockade.limits import Size, named, size_bytes
 from stockade.v1 import file_service_pb2, snapshot_service_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from stockade.calls import Ahead, Caller, Stream
     from stockade.folders import LocalPath
@@ -108,11 +111,16 @@ _EVENTS: dict[int, Literal["create", "write", "remove", "rename", "chmod"]] = {
 }
 
 
-def path_bytes(path: FilePath) -> bytes:
-    """Return a path as the broker takes it."""
-    data = os.fsencode(path)
+def path_bytes(path: FilePath, what: str = "path") -> bytes:
+    """Return a path as the broker takes it. ``TypeError`` or ``ValueError`` names what is none."""
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise wrong(what, path, "text, bytes or a path")
+    try:
+        data = os.fsencode(path)
+    except UnicodeEncodeError:
+        raise ValueError(f"{what}={path!r}: has a surrogate that stands for no byte") from None
     if not data:
-        raise ValueError("path: must not be empty")
+        raise ValueError(f"{what}: must not be empty")
     return data
 
 
@@ -157,10 +165,26 @@ def file_info(message: file_service_pb2.File) -> FileInfo:
     )
 
 
-def pieces(contents: Contents) -> Iterator[bytes]:
+def check_contents(what: str, contents: Contents, expected: str) -> None:
+    """Raise the ``TypeError`` for what gives no bytes."""
+    if not isinstance(contents, (Iterable, memoryview)) and not hasattr(contents, "read"):
+        raise wrong(what, contents, expected)
+
+
+def archive_pieces(archive: Contents) -> Iterator[bytes]:
+    """Return ``pieces`` of an archive, which is no text."""
+    expected = "bytes, a binary file or an iterable of bytes"
+    if isinstance(archive, str):
+        hint = "; open(path, 'rb') gives the bytes of a file"
+        raise wrong("archive", archive, expected + hint)
+    check_contents("archive", archive, expected)
+    return pieces(archive, "archive")
+
+
+def pieces(contents: Contents, what: str = "contents") -> Iterator[bytes]:
     """Yield what is written, in pieces that a call may carry."""
     if isinstance(contents, str):
-        contents = contents.encode()
+        contents = utf8(what, contents)
     if isinstance(contents, (bytes, bytearray, memoryview)):
         view = memoryview(contents).cast("B")
         for at in range(0, len(view), PIECE_BYTES):
@@ -170,8 +194,11 @@ def pieces(contents: Contents) -> Iterator[bytes]:
     source: Iterable[bytes] = contents if read is None else iter(lambda: read(PIECE_BYTES), b"")
     for data in source:
         if not isinstance(data, (bytes, bytearray, memoryview)):
-            raise TypeError(f"contents: bytes are needed, not {type(data).__name__}")
-        yield from pieces(data)
+            raise TypeError(
+                f"{what}: bytes are needed, not {type(data).__name__}"
+                + ("; open the file with 'rb'" if read is not None else "")
+            )
+        yield from pieces(data, what)
 
 
 async def transfer(client: Caller, method: Any, request: Any, data: Iterable[bytes]) -> Any:
@@ -195,8 +222,11 @@ async def _send_all(client: Caller, transfer_id: str, data: Iterable[bytes]) -> 
     window: deque[Ahead] = deque()
     try:
         for piece in data:
-            request = file_service_pb2.FileServiceSendRequest(
-                transfer_id=transfer_id, offset=at, data=piece
+            request = made(
+                file_service_pb2.FileServiceSendRequest,
+                transfer_id=transfer_id,
+                offset=at,
+                data=piece,
             )
             if len(window) == WINDOW:
                 await window.popleft().done()
@@ -204,7 +234,7 @@ async def _send_all(client: Caller, transfer_id: str, data: Iterable[bytes]) -> 
             at += len(piece)
         while window:
             await window.popleft().done()
-        end = file_service_pb2.FileServiceFinishRequest(transfer_id=transfer_id, bytes=at)
+        end = made(file_service_pb2.FileServiceFinishRequest, transfer_id=transfer_id, bytes=at)
         await client._call(methods.FILE_FINISH, end)
     except NotFound as e:
         if e.reason != "TRANSFER_UNKNOWN":  # otherwise the stream has the reason
@@ -263,14 +293,16 @@ def _joined(parts: Iterable[bytes]) -> Iterator[bytes]:
     yield bytes(kept)
 
 
-def bounds(bytes_max: int, entries_max: int, ratio_max: int = 0) -> dict[str, int]:
+def bounds(bytes_max: Size, entries_max: int, ratio_max: int = 0) -> dict[str, int]:
     """Return the fields of a request that bound an archive."""
-    fields = {"bytes_max": bytes_max, "entries_max": entries_max}
+    most = named("bytes_max", size_bytes, bytes_max)
+    fields = {"bytes_max": most, "entries_max": entries_max}
     return {**fields, "ratio_max": ratio_max} if ratio_max else fields
 
 
 def _form(compressed: bool) -> int:
-    form = file_service_pb2.ARCHIVE_FORMAT_TAR_ZST if compressed else 0
+    zst = is_a(bool, "compressed", compressed)
+    form = file_service_pb2.ARCHIVE_FORMAT_TAR_ZST if zst else 0
     return int(form)
 
 
@@ -282,7 +314,7 @@ class Filing:
         self._sandbox = sandbox
 
     def _request(self, kind: Any, path: FilePath, **fields: Any) -> Any:
-        return kind(sandbox_id=self._sandbox, path=path_bytes(path), **fields)
+        return made(kind, sandbox_id=self._sandbox, path=path_bytes(path), **fields)
 
     async def _stat(self, path: FilePath, follow: bool) -> FileInfo:
         request = self._request(file_service_pb2.FileServiceStatRequest, path, follow=follow)
@@ -303,7 +335,7 @@ class Filing:
         request = self._request(file_service_pb2.FileServiceListRequest, path, depth=depth)
         request.page_size = 1000
         if glob is not None:
-            request.glob = path_bytes(glob)
+            request.glob = path_bytes(glob, "glob")
         async for page in self._client._pages(methods.FILE_LIST, request):
             for message in page.files:
                 yield file_info(message)
@@ -320,13 +352,14 @@ class Filing:
         finally:
             stream.cancel()
 
-    async def _read(self, path: FilePath, offset: int, length: int, most: int) -> bytes:
+    async def _read(self, path: FilePath, offset: int, length: int, max_bytes: Size) -> bytes:
+        most = named("max_bytes", size_bytes, max_bytes)
         got = bytearray()
         async for data in self._chunks(path, offset, length):
             got += data
             if len(got) > most:
                 raise DataLoss(
-                    f"{path!r} has more than max_bytes={most} bytes; read it with chunks()",
+                    f"{path!r} has more than max_bytes={most}; read it with chunks()",
                     method=methods.FILE_READ.path,
                 )
         return bytes(got)
@@ -340,14 +373,17 @@ class Filing:
         only_if_absent: bool,
         if_version: str,
     ) -> FileInfo:
-        options = file_service_pb2.WriteOptions(
+        options = made(
+            file_service_pb2.WriteOptions,
+            as_={"only_if_version": "if_version"},
             mode=mode,
             parents=parents,
             only_if_absent=only_if_absent,
             only_if_version=if_version,
         )
+        check_contents("contents", contents, "text, bytes, a binary file or an iterable of bytes")
         if isinstance(contents, str):
-            contents = contents.encode()
+            contents = utf8("contents", contents)
         if isinstance(contents, (bytes, bytearray)) and len(contents) <= WHOLE_BYTES:
             request = self._request(
                 file_service_pb2.FileServiceWriteRequest,
@@ -366,7 +402,7 @@ class Filing:
         request = self._request(
             file_service_pb2.FileServiceUploadRequest, path, format=_form(compressed), **bounds
         )
-        last = await self._transfer(methods.FILE_UPLOAD, request, pieces(archive))
+        last = await self._transfer(methods.FILE_UPLOAD, request, archive_pieces(archive))
         entries: int = last.counts.entries
         return entries
 
@@ -432,7 +468,7 @@ class Filing:
         request = self._request(
             file_service_pb2.FileServiceMoveRequest,
             path,
-            to=path_bytes(to),
+            to=path_bytes(to, "to"),
             parents=parents,
             only_if_absent=only_if_absent,
         )
@@ -440,7 +476,7 @@ class Filing:
 
     async def _copy(self, path: FilePath, to: FilePath, parents: bool) -> FileInfo:
         request = self._request(
-            file_service_pb2.FileServiceCopyRequest, path, to=path_bytes(to), parents=parents
+            file_service_pb2.FileServiceCopyRequest, path, to=path_bytes(to, "to"), parents=parents
         )
         return file_info((await self._client._call(methods.FILE_COPY, request)).file)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from stockade import methods
+from stockade.fields import made
 from stockade.limits import lifetime_ms
 from stockade.requests import moment
 from stockade.v1 import anomaly_service_pb2, record_pb2
@@ -145,8 +146,12 @@ async def findings(
     client: Caller, sandbox: str, rule: str, after: int, tenant: str
 ) -> AsyncIterator[Finding]:
     """Yield the findings that are kept."""
-    request = anomaly_service_pb2.ListFindingsRequest(
-        sandbox_id=sandbox, rule=rule, after_sequence=after, tenant=tenant
+    request = made(
+        anomaly_service_pb2.ListFindingsRequest,
+        sandbox_id=sandbox,
+        rule=rule,
+        after_sequence=after,
+        tenant=tenant,
     )
     more = True
     while more:
@@ -161,15 +166,20 @@ async def acknowledge(
     client: Caller, sequence: int, reason: str, instance: str, withdraw: bool, tenant: str
 ) -> None:
     """Note that a person has handled a finding, or take that back."""
-    request = anomaly_service_pb2.AcknowledgeFindingRequest(
-        sequence=sequence, instance=instance, reason=reason, withdraw=withdraw, tenant=tenant
+    request = made(
+        anomaly_service_pb2.AcknowledgeFindingRequest,
+        sequence=sequence,
+        instance=instance,
+        reason=reason,
+        withdraw=withdraw,
+        tenant=tenant,
     )
     await client._call(methods.ACKNOWLEDGE_FINDING, request)
 
 
 async def acknowledged(client: Caller, tenant: str) -> AsyncIterator[Finding]:
     """Yield the acknowledged findings."""
-    request = anomaly_service_pb2.ListAcknowledgedRequest(tenant=tenant)
+    request = made(anomaly_service_pb2.ListAcknowledgedRequest, tenant=tenant)
     async for page in client._pages(methods.LIST_ACKNOWLEDGED, request):
         for message in page.findings:
             yield finding(message)
@@ -186,7 +196,8 @@ async def silence(
 ) -> Silence:
     """Make a silence."""
     sandbox, template, comm = about
-    request = anomaly_service_pb2.CreateSilenceRequest(
+    request = made(
+        anomaly_service_pb2.CreateSilenceRequest,
         rule=rule,
         sandbox_id=sandbox,
         template=template,
@@ -201,7 +212,7 @@ async def silence(
 
 async def silences(client: Caller, tenant: str) -> AsyncIterator[Silence]:
     """Yield the silences in force."""
-    request = anomaly_service_pb2.ListSilencesRequest(tenant=tenant)
+    request = made(anomaly_service_pb2.ListSilencesRequest, tenant=tenant)
     async for page in client._pages(methods.LIST_SILENCES, request):
         for message in page.silences:
             yield _silence(message)
@@ -209,5 +220,5 @@ async def silences(client: Caller, tenant: str) -> AsyncIterator[Silence]:
 
 async def unsilence(client: Caller, silence_id: str, tenant: str) -> None:
     """End a silence."""
-    request = anomaly_service_pb2.DeleteSilenceRequest(silence_id=silence_id, tenant=tenant)
+    request = made(anomaly_service_pb2.DeleteSilenceRequest, silence_id=silence_id, tenant=tenant)
     await client._call(methods.DELETE_SILENCE, request)

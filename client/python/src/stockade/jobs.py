@@ -16,6 +16,7 @@ from stockade.errors import (
     NotFound,
     ProtocolError,
 )
+from stockade.fields import made
 from stockade.limits import named, seconds
 from stockade.result import shortened
 from stockade.v1 import process_service_pb2
@@ -106,8 +107,8 @@ class Job:
         """Attach again where the output broke off. The process itself went on."""
         if not self._resumable:
             raise lost
-        request = process_service_pb2.AttachRequest(
-            process_id=self.id, offset=self._collector.offset
+        request = made(
+            process_service_pb2.AttachRequest, process_id=self.id, offset=self._collector.offset
         )
         try:
             self._stream = await self._client._stream(methods.ATTACH, request, resume=True)
@@ -143,7 +144,7 @@ class Job:
         return result.check() if check else result
 
     async def _input(self, data: bytes) -> None:
-        request = process_service_pb2.InputRequest(process_id=self.id, data=data)
+        request = made(process_service_pb2.InputRequest, process_id=self.id, data=data)
         await self._client._push(methods.INPUT, request)
 
     async def _send_stdin(self, data: Data) -> None:
@@ -151,12 +152,15 @@ class Job:
             await self._input(piece)
 
     async def _close_stdin(self) -> None:
-        request = process_service_pb2.CloseInputRequest(process_id=self.id)
+        request = made(process_service_pb2.CloseInputRequest, process_id=self.id)
         await self._client._call(methods.CLOSE_INPUT, request)
 
     async def _signal(self, number: int, *, group: bool) -> None:
-        request = process_service_pb2.SignalRequest(
-            process_id=self.id, signal=named("number", int, number), group=group
+        request = made(
+            process_service_pb2.SignalRequest,
+            process_id=self.id,
+            signal=named("number", int, number),
+            group=group,
         )
         await self._client._call(methods.SIGNAL, request)
 
@@ -167,7 +171,7 @@ class Job:
 
     async def _resize(self, rows: int, columns: int) -> None:
         size = requests.terminal_size(rows, columns)
-        request = process_service_pb2.ResizeRequest(process_id=self.id, size=size)
+        request = made(process_service_pb2.ResizeRequest, process_id=self.id, size=size)
         await self._client._call(methods.RESIZE, request)
 
     def detach(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from stockade import methods, tokens
+from stockade.fields import made
 from stockade.limits import Seconds, lifetime_ms
 from stockade.requests import moment
 from stockade.v1 import access_service_pb2
@@ -137,20 +138,21 @@ async def create(
     """Make a key."""
     if form not in _FORMS:
         raise ValueError(f"form={form!r}: not one of {', '.join(_FORMS)}")
-    request = access_service_pb2.KeyServiceCreateRequest(
+    request = made(
+        access_service_pb2.KeyServiceCreateRequest,
         tenant=tenant,
         label=label,
         scopes=_names("scopes", scopes),
         form=_FORMS[form],
         ttl_ms=lifetime_ms(ttl),
     )
-    made = await client._call(methods.CREATE_KEY, request)
-    return NewKey(made.secret, key_info(made.key))
+    answer = await client._call(methods.CREATE_KEY, request)
+    return NewKey(answer.secret, key_info(answer.key))
 
 
 async def keys(client: Caller, tenant: str) -> AsyncIterator[KeyInfo]:
     """Yield keys."""
-    request = access_service_pb2.KeyServiceListRequest(tenant=tenant)
+    request = made(access_service_pb2.KeyServiceListRequest, tenant=tenant)
     async for page in client._pages(methods.LIST_KEYS, request):
         for message in page.keys:
             yield key_info(message)
@@ -158,7 +160,7 @@ async def keys(client: Caller, tenant: str) -> AsyncIterator[KeyInfo]:
 
 async def revoke(client: Caller, id_: str) -> None:
     """Revoke a key."""
-    await client._call(methods.REVOKE_KEY, access_service_pb2.KeyServiceRevokeRequest(id=id_))
+    await client._call(methods.REVOKE_KEY, made(access_service_pb2.KeyServiceRevokeRequest, id=id_))
 
 
 def _narrowed(
@@ -176,14 +178,14 @@ async def mint(
     client: Caller, scopes: Sequence[str], tenant: str, caveats: Mapping[str, Any]
 ) -> NewToken:
     """Make a token."""
-    request = access_service_pb2.MintRequest(tenant=tenant, scopes=_names("scopes", scopes))
+    request = made(access_service_pb2.MintRequest, tenant=tenant, scopes=_names("scopes", scopes))
     _narrowed(request, caveats)
-    made = await client._call(methods.MINT, request)
-    said = tokens.inspect(made.token)
+    answer = await client._call(methods.MINT, request)
+    said = tokens.inspect(answer.token)
     expires = caveats.get("expires")
     return NewToken(
-        token=made.token,
-        block_id=made.block_id,
+        token=answer.token,
+        block_id=answer.block_id,
         tenant=said.tenant,
         scopes=tuple(said.scopes),
         expires=None if expires is None else tokens.time_of(expires),
@@ -200,24 +202,24 @@ async def exchange(
     """Exchange a JSON Web Token for a token."""
     if not jwt.isascii() or not jwt.isprintable() or not jwt:
         raise ValueError("jwt: not the text of a JSON Web Token")
-    request = access_service_pb2.ExchangeRequest(
-        scopes=_names("scopes", scopes), ttl_ms=lifetime_ms(ttl)
+    request = made(
+        access_service_pb2.ExchangeRequest, scopes=_names("scopes", scopes), ttl_ms=lifetime_ms(ttl)
     )
     _narrowed(request, caveats)
     credential = [("authorization", f"Bearer {jwt}")]
-    made = await client._call(methods.EXCHANGE, request, metadata=credential)
+    answer = await client._call(methods.EXCHANGE, request, metadata=credential)
     return NewToken(
-        token=made.token,
-        block_id=made.block_id,
-        tenant=made.tenant,
-        scopes=tuple(made.scopes),
-        expires=_when(made, "expire_time"),
+        token=answer.token,
+        block_id=answer.block_id,
+        tenant=answer.tenant,
+        scopes=tuple(answer.scopes),
+        expires=_when(answer, "expire_time"),
     )
 
 
 async def revoke_token(client: Caller, block_id: str) -> None:
     """Revoke a block."""
-    request = access_service_pb2.TokenServiceRevokeRequest(block_id=block_id)
+    request = made(access_service_pb2.TokenServiceRevokeRequest, block_id=block_id)
     await client._call(methods.REVOKE_TOKEN, request)
 
 
@@ -225,14 +227,16 @@ async def signing_keys(client: Caller) -> SigningKeys:
     """Return the public keys of the broker."""
     request = access_service_pb2.ListSigningKeysRequest()
     listed = await client._call(methods.LIST_SIGNING_KEYS, request)
-    made = (
+    keys_ = (
         SigningKey(k.id.hex(), k.key, moment(k.create_time), _when(k, "expire_time"))
         for k in listed.keys
     )
-    return SigningKeys(tuple(made), listed.audience)
+    return SigningKeys(tuple(keys_), listed.audience)
 
 
 async def rotate(client: Caller, overlap: Optional[Seconds]) -> None:
     """Sign with a new key."""
-    request = access_service_pb2.RotateSigningKeyRequest(overlap_ms=lifetime_ms(overlap, "overlap"))
+    request = made(
+        access_service_pb2.RotateSigningKeyRequest, overlap_ms=lifetime_ms(overlap, "overlap")
+    )
     await client._call(methods.ROTATE_SIGNING_KEY, request)

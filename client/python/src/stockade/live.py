@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional, Union
 
 from stockade import methods
+from stockade.fields import made, optional, wrong
 from stockade.v1 import code_service_pb2
 
 if TYPE_CHECKING:
@@ -52,19 +53,26 @@ def checkpoint_of(message: code_service_pb2.Checkpoint) -> Checkpoint:
 
 def name_of(checkpoint: Union[Checkpoint, str]) -> str:
     """Return the name of a checkpoint."""
-    return checkpoint if isinstance(checkpoint, str) else checkpoint.name
+    if not isinstance(checkpoint, (Checkpoint, str)):
+        raise wrong("checkpoint", checkpoint, "a Checkpoint or its name")
+    name = checkpoint.name if isinstance(checkpoint, Checkpoint) else checkpoint
+    return optional("checkpoint", name)
 
 
 async def make_checkpoint(client: Caller, context_id: str, name: Optional[str]) -> Checkpoint:
     """Keep the variables of a context."""
-    request = code_service_pb2.CheckpointContextRequest(context_id=context_id, name=name or "")
+    request = made(
+        code_service_pb2.CheckpointContextRequest,
+        context_id=context_id,
+        name=optional("name", name),
+    )
     answer = await client._call(methods.CHECKPOINT_CONTEXT, request)
     return checkpoint_of(answer.checkpoint)
 
 
 async def list_checkpoints(client: Caller, sandbox_id: str) -> list[Checkpoint]:
     """List the checkpoints of a sandbox."""
-    request = code_service_pb2.ListCheckpointsRequest(sandbox_id=sandbox_id)
+    request = made(code_service_pb2.ListCheckpointsRequest, sandbox_id=sandbox_id)
     answer = await client._call(methods.LIST_CHECKPOINTS, request)
     return [checkpoint_of(message) for message in answer.checkpoints]
 
@@ -73,8 +81,8 @@ async def delete_checkpoint(
     client: Caller, sandbox_id: str, checkpoint: Union[Checkpoint, str]
 ) -> None:
     """Delete a checkpoint."""
-    request = code_service_pb2.DeleteCheckpointRequest(
-        sandbox_id=sandbox_id, name=name_of(checkpoint)
+    request = made(
+        code_service_pb2.DeleteCheckpointRequest, sandbox_id=sandbox_id, name=name_of(checkpoint)
     )
     await client._call(methods.DELETE_CHECKPOINT, request)
 
@@ -83,8 +91,10 @@ async def restore_context(
     client: Caller, context_id: str, checkpoint: Union[Checkpoint, str]
 ) -> code_service_pb2.CodeContext:
     """Give a context the variables of a checkpoint."""
-    request = code_service_pb2.RestoreContextRequest(
-        context_id=context_id, checkpoint=name_of(checkpoint)
+    request = made(
+        code_service_pb2.RestoreContextRequest,
+        context_id=context_id,
+        checkpoint=name_of(checkpoint),
     )
     return (await client._call(methods.RESTORE_CONTEXT, request)).context
 
@@ -93,7 +103,9 @@ async def fork_context(
     client: Caller, context_id: str, checkpoint: Union[Checkpoint, str, None]
 ) -> code_service_pb2.CodeContext:
     """Make a context with the variables of another one, or of a checkpoint."""
-    request = code_service_pb2.ForkContextRequest(
-        context_id=context_id, checkpoint="" if checkpoint is None else name_of(checkpoint)
+    request = made(
+        code_service_pb2.ForkContextRequest,
+        context_id=context_id,
+        checkpoint="" if checkpoint is None else name_of(checkpoint),
     )
     return (await client._call(methods.FORK_CONTEXT, request)).context

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Optional, Union
 
 from stockade import methods
+from stockade.fields import made
 from stockade.v1 import policy_pb2, policy_service_pb2, process_service_pb2, simulation_pb2
 
 if TYPE_CHECKING:
@@ -237,14 +238,14 @@ async def explain(
     client: Caller, call: PlannedCall, tenant: str, credential: str
 ) -> PolicyDecision:
     """Return what would be decided about a call."""
-    request = policy_service_pb2.ExplainRequest(
-        tenant=tenant, credential=credential, method=call.method
+    request = made(
+        policy_service_pb2.ExplainRequest, tenant=tenant, credential=credential, method=call.method
     )
     if call.request is not None:
         given = call.request
         request.request = given if isinstance(given, bytes) else given.SerializeToString()
     elif call.is_run():
-        run = process_service_pb2.RunRequest(template=call.template)
+        run = made(process_service_pb2.RunRequest, template=call.template)
         run.command.args.extend(call.args)
         if call.simulate:
             run.mode = simulation_pb2.JOB_MODE_SIMULATE
@@ -256,7 +257,7 @@ async def explain(
 
 async def show(client: Caller, tenant: str, template: str) -> PolicyInfo:
     """Return the policy of the caller."""
-    request = policy_service_pb2.PolicyServiceShowRequest(tenant=tenant, template=template)
+    request = made(policy_service_pb2.PolicyServiceShowRequest, tenant=tenant, template=template)
     m = await client._call(methods.SHOW_POLICY, request)
     return PolicyInfo(tuple(_layer(one) for one in m.layers), m.digest, m.cut)
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Ma
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union
 
+from stockade.fields import is_a, made, optional, utf8
 from stockade.limits import Limits, Seconds, lifetime_ms, named
 from stockade.network import Network
 from stockade.result import Result
@@ -337,23 +338,12 @@ def network_policy(
     return is_a(Network, "network", network).to_message()
 
 
-def is_a(kind: type[T], what: str, value: T) -> T:
-    """Return an argument, or raise the ``TypeError`` that names it."""
-    if not isinstance(value, kind):
-        raise TypeError(f"{what}={value!r}: expected {kind.__name__}")
-    return value
-
-
-def _text(what: str, value: Optional[str]) -> str:
-    return "" if value is None else is_a(str, what, value)
-
-
 def texts(what: str, values: Optional[Mapping[str, str]]) -> dict[str, str]:
     """Return names and their values, which have to be text. ``TypeError`` names what is none."""
     pairs = {} if values is None else dict(is_a(Mapping, what, values))  # type: ignore[type-abstract]
     for name, value in pairs.items():
-        is_a(str, f"a name in {what}", name)
-        is_a(str, f"{what}[{name!r}]", value)
+        utf8(f"a name in {what}", is_a(str, f"a name in {what}", name))
+        utf8(f"{what}[{name!r}]", is_a(str, f"{what}[{name!r}]", value))
     return pairs
 
 
@@ -383,15 +373,16 @@ def create_request(
     sleep_after: Optional[Seconds] = None,
 ) -> sandbox_service_pb2.SandboxServiceCreateRequest:
     """Return the request for a new sandbox."""
-    return sandbox_service_pb2.SandboxServiceCreateRequest(
-        template=_text("template", template),
+    return made(
+        sandbox_service_pb2.SandboxServiceCreateRequest,
+        template=optional("template", template),
         limits=limits_message(limits),
         network=network_policy(network),
         metadata=texts("metadata", metadata),
         ttl_ms=lifetime_ms(ttl),
-        name=_text("name", name),
+        name=optional("name", name),
         volumes=mounts(volumes),
-        snapshot=_text("snapshot", snapshot),
+        snapshot=optional("snapshot", snapshot),
         sleep_after_ms=lifetime_ms(sleep_after, "sleep_after"),
     )
 
@@ -451,7 +442,7 @@ async def _blocks_to_come(read: Callable[[int], Awaitable[Data]]) -> AsyncIterat
 def as_bytes(data: Data) -> bytes:
     """Return text as UTF-8, and bytes as they are. ``TypeError`` for anything else."""
     if isinstance(data, str):
-        return data.encode()
+        return utf8("stdin", data)
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data)
     raise TypeError(f"stdin={data!r}: expected bytes or text")
@@ -481,8 +472,13 @@ def command(
         if not isinstance(arg, str):
             more = "; write run(*args)" if isinstance(arg, (list, tuple)) else ""
             raise TypeError(f"args[{i}]={arg!r}: expected text{more}")
-    message = process_service_pb2.Command(
-        args=args, workdir=_text("cwd", cwd), stdin=as_bytes(stdin), stdin_open=stdin_open
+        utf8(f"args[{i}]", arg)
+    message = made(
+        process_service_pb2.Command,
+        args=args,
+        workdir=optional("cwd", cwd),
+        stdin=as_bytes(stdin),
+        stdin_open=stdin_open,
     )
     for name, value in texts("env", env).items():
         message.env.add(name=name, value=value)
@@ -525,7 +521,8 @@ def start_request(
     foreground: bool = False,
 ) -> process_service_pb2.StartRequest:
     """Return the request for a job in a sandbox that is there; `foreground`: it is waited for."""
-    return process_service_pb2.StartRequest(
+    return made(
+        process_service_pb2.StartRequest,
         sandbox_id=sandbox_id,
         command=what,
         limits=job_limits(limits, timeout),
@@ -544,9 +541,10 @@ def run_request(
     volumes: Optional[Mapping[str, str]],
 ) -> process_service_pb2.RunRequest:
     """Return the request for a job in a sandbox of its own."""
-    return process_service_pb2.RunRequest(
+    return made(
+        process_service_pb2.RunRequest,
         command=what,
-        template=_text("template", template),
+        template=optional("template", template),
         limits=job_limits(limits, timeout),
         network=network_policy(network),
         metadata=texts("metadata", metadata),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Union
 
 from stockade import methods
+from stockade.fields import made
 from stockade.requests import moment
 from stockade.v1 import detection_pb2, record_pb2, rules_service_pb2, telemetry_service_pb2
 
@@ -180,19 +181,19 @@ def _event(fields: Mapping[str, Any]) -> detection_pb2.DetectionEvent:
 
 async def put(client: Caller, name: str, text: RuleText) -> tuple[RuleInfo, ...]:
     """Create or replace a file."""
-    request = rules_service_pb2.RulesServiceSetRequest(name=name, text=_text("text", text))
+    request = made(rules_service_pb2.RulesServiceSetRequest, name=name, text=_text("text", text))
     return _rules((await client._call(methods.SET_RULES, request)).rules)
 
 
 async def get(client: Caller, name: str, tenant: str) -> RuleFile:
     """Return a file."""
-    request = rules_service_pb2.RulesServiceGetRequest(name=name, tenant=tenant)
+    request = made(rules_service_pb2.RulesServiceGetRequest, name=name, tenant=tenant)
     return _file((await client._call(methods.GET_RULES, request)).file)
 
 
 async def listed(client: Caller, host: bool, tenant: str) -> RuleList:
     """Return all files and rules."""
-    request = rules_service_pb2.RulesServiceListRequest(host=host, tenant=tenant)
+    request = made(rules_service_pb2.RulesServiceListRequest, host=host, tenant=tenant)
     answer = await client._call(methods.LIST_RULES, request)
     files = tuple(_file(m) for m in answer.files)
     return RuleList(files, _rules(answer.rules), answer.skipped)
@@ -200,25 +201,25 @@ async def listed(client: Caller, host: bool, tenant: str) -> RuleList:
 
 async def delete(client: Caller, name: str, tenant: str) -> None:
     """Remove a file."""
-    request = rules_service_pb2.RulesServiceDeleteRequest(name=name, tenant=tenant)
+    request = made(rules_service_pb2.RulesServiceDeleteRequest, name=name, tenant=tenant)
     await client._call(methods.DELETE_RULES, request)
 
 
 async def enable(client: Caller, rule: str, tenant: str) -> RuleInfo:
     """Switch a rule on."""
-    request = rules_service_pb2.RulesServiceEnableRequest(rule=rule, tenant=tenant)
+    request = made(rules_service_pb2.RulesServiceEnableRequest, rule=rule, tenant=tenant)
     return _rule((await client._call(methods.ENABLE_RULE, request)).rule)
 
 
 async def disable(client: Caller, rule: str, tenant: str) -> RuleInfo:
     """Switch a rule off."""
-    request = rules_service_pb2.RulesServiceDisableRequest(rule=rule, tenant=tenant)
+    request = made(rules_service_pb2.RulesServiceDisableRequest, rule=rule, tenant=tenant)
     return _rule((await client._call(methods.DISABLE_RULE, request)).rule)
 
 
 async def check(client: Caller, name: str, text: RuleText) -> tuple[RuleInfo, ...]:
     """Read a file, and change nothing."""
-    request = rules_service_pb2.RulesServiceCheckRequest(name=name, text=_text("text", text))
+    request = made(rules_service_pb2.RulesServiceCheckRequest, name=name, text=_text("text", text))
     return _rules((await client._call(methods.CHECK_RULES, request)).rules)
 
 
@@ -226,8 +227,10 @@ async def test(
     client: Caller, events: Sequence[Mapping[str, Any]], text: RuleText
 ) -> tuple[RuleFinding, ...]:
     """Compare events with rules."""
-    request = rules_service_pb2.RulesServiceTestRequest(
-        text=_text("text", text), events=[_event(e) for e in events]
+    request = made(
+        rules_service_pb2.RulesServiceTestRequest,
+        text=_text("text", text),
+        events=[_event(e) for e in events],
     )
     answer = await client._call(methods.TEST_RULES, request)
     return tuple(

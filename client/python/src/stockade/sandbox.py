@@ -21,6 +21,7 @@ from stockade.code import (
 from stockade.context import Context
 from stockade.errors import CallError
 from stockade.events import KEEP_BYTES, Collector, LineCallback
+from stockade.fields import made
 from stockade.files import Files
 from stockade.forward import Forward
 from stockade.live import delete_checkpoint, list_checkpoints
@@ -122,7 +123,8 @@ class Sandbox(Box, Scoped):
         ``NotFound``: it does not exist, or belongs to another caller.
         """
         client = chosen(client)
-        request = sandbox_service_pb2.SandboxServiceGetRequest(id=id_or_name)
+        names = {"id": "id_or_name"}
+        request = made(sandbox_service_pb2.SandboxServiceGetRequest, names, id=id_or_name)
         return cls(client, now(ask(client, methods.GET, request)))
 
     @classmethod
@@ -399,7 +401,11 @@ class Sandbox(Box, Scoped):
         """
         info = now(begin(self._client, self.id, stop, ttl))
         inside = now(
-            ask(self._client, methods.GET, sandbox_service_pb2.SandboxServiceGetRequest(id=info.id))
+            ask(
+                self._client,
+                methods.GET,
+                made(sandbox_service_pb2.SandboxServiceGetRequest, id=info.id),
+            )
         )
         return Transaction(self._client, info, Sandbox(self._client, inside))
 

@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Callable, Optional, Union
 
 from stockade.errors import Unavailable
+from stockade.fields import made
 from stockade.scoped import Scoped
 from stockade.v1 import record_pb2, telemetry_service_pb2
 
@@ -46,7 +47,8 @@ def request(
     kept_only: bool = False,
 ) -> telemetry_service_pb2.SubscribeRequest:
     """Return the request of a subscription; see ``Client.events``."""
-    message = telemetry_service_pb2.SubscribeRequest(
+    message = made(
+        telemetry_service_pb2.SubscribeRequest,
         sandbox_ids=sandboxes,
         process_id=process,
         tenant=tenant,

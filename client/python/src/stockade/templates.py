@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stockade import filing, methods, requests
+from stockade.fields import made
 from stockade.v1 import template_service_pb2
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ async def templates(client: Caller) -> AsyncIterator[TemplateInfo]:
 
 async def push(client: Caller, name: str) -> AsyncIterator[bytes]:
     """Yield the archive of a template."""
-    request = template_service_pb2.TemplateServicePushRequest(name=name)
+    request = made(template_service_pb2.TemplateServicePushRequest, name=name)
     stream: Stream[Any] = await client._stream(methods.PUSH_TEMPLATE, request)
     try:
         while (part := await stream._get(None)) is not None:
@@ -37,6 +38,7 @@ async def push(client: Caller, name: str) -> AsyncIterator[bytes]:
 
 async def load(client: Caller, archive: Contents, name: str) -> TemplateInfo:
     """Make a template of an archive."""
-    request = template_service_pb2.TemplateServiceLoadRequest(name=name)
-    last = await filing.transfer(client, methods.LOAD_TEMPLATE, request, filing.pieces(archive))
+    request = made(template_service_pb2.TemplateServiceLoadRequest, name=name)
+    data = filing.archive_pieces(archive)
+    last = await filing.transfer(client, methods.LOAD_TEMPLATE, request, data)
     return requests.template_info(last.template)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from stockade import methods
 from stockade.errors import FailedPrecondition, NotFound, ProtocolError, StockadeError
+from stockade.fields import made
 from stockade.v1 import sandbox_service_pb2
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 def request(sandbox: str, port: int) -> sandbox_service_pb2.SandboxServiceForwardRequest:
     """Return the request for a connection."""
-    return sandbox_service_pb2.SandboxServiceForwardRequest(id=sandbox, port=port)
+    return made(sandbox_service_pb2.SandboxServiceForwardRequest, id=sandbox, port=port)
 
 
 class Tunnel:
@@ -78,13 +79,17 @@ class Tunnel:
         """Pass on the bytes to the sandbox until their end, or the end of the connection."""
         try:
             while data := await receive(PIECE_BYTES):
-                piece = sandbox_service_pb2.SandboxServiceForwardInputRequest(
-                    connection_id=self._id, data=data
+                piece = made(
+                    sandbox_service_pb2.SandboxServiceForwardInputRequest,
+                    connection_id=self._id,
+                    data=data,
                 )
                 await self._client._push(methods.FORWARD_INPUT, piece)
             if self._over:
                 return
-            end = sandbox_service_pb2.SandboxServiceForwardCloseRequest(connection_id=self._id)
+            end = made(
+                sandbox_service_pb2.SandboxServiceForwardCloseRequest, connection_id=self._id
+            )
             await self._client._call(methods.FORWARD_CLOSE, end)
         except (NotFound, FailedPrecondition):
             pass

@@ -8,7 +8,20 @@ from typing import Any
 
 import pytest
 
-from stockade import Client, JobError, Limits, Outcome, Result, events, limits, requests
+import stockade
+from stockade import (
+    Client,
+    JobError,
+    Limits,
+    Outcome,
+    Result,
+    Sandbox,
+    Volume,
+    events,
+    limits,
+    live,
+    requests,
+)
 from stockade.boxes import Box
 from stockade.v1 import process_service_pb2, sandbox_service_pb2
 
@@ -86,3 +99,83 @@ def test_a_sandbox_is_shown_by_its_id_and_its_name() -> None:
 def test_an_argument_that_is_wrong_is_named(call: Any, text: str) -> None:
     with pytest.raises((ValueError, TypeError), match=f"^{text}"):
         call()
+
+
+nowhere = Client("unix:/nowhere", retry_for=0)
+box: Any = Sandbox(
+    nowhere, requests.sandbox_info(sandbox_service_pb2.Sandbox(id=ID, template="default"))
+)
+files: Any = box.files
+LONE = "\ud800"
+volume: Any = Volume
+batch: Any = stockade.batch
+job: Any = stockade.BatchJob
+
+
+def taken(jobs: Any, **options: Any) -> Any:
+    return next(batch(jobs, client=nowhere, **options))
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: box.run_code(5), "code=5: expected text"),
+        (lambda: box.run_code(None), "code=None: expected text"),
+        (lambda: box.run_code(b"1"), "code=b'1': expected text"),
+        (lambda: box.run_code(f"x = '{LONE}'"), r"code: '\\ud800' at 5"),
+        (lambda: box.run_code("1", context=""), "context='': must not be empty"),
+        (lambda: box.run_code("1", context=5), "context=5: expected a Context"),
+        (lambda: box.run_code("1", context=ID, language="bash"), "language='bash': "),
+        (lambda: box.run_code("1", timeout=-1), "timeout=-1: "),
+        (lambda: box.create_context(cwd=5), "cwd=5: "),
+        (lambda: box.create_context(env={"A": LONE}), r"env\['A'\]: "),
+        (lambda: files.write("x", 5), "contents=5: expected text, bytes, "),
+        (lambda: files.write("x", f"a{LONE}"), "contents: "),
+        (lambda: files.write(LONE, "a"), "path="),
+        (lambda: files.write(5, "a"), "path=5: "),
+        (lambda: files.write("x", "a", mode="644"), "mode='644': expected a whole number"),
+        (lambda: files.write("x", "a", mode=2**40), "mode=1099511627776: "),
+        (lambda: files.write("x", "a", parents="no"), "parents='no': expected True or False"),
+        (lambda: files.write("x", "a", if_version=5), "if_version=5: expected text"),
+        (lambda: files.set_mode("x", None), "mode=None: "),
+        (lambda: files.read("x", offset=-1), "offset=-1: "),
+        (lambda: files.read("x", max_bytes="much"), "max_bytes='much': "),
+        (lambda: list(files.list(".", glob="")), "glob: must not be empty"),
+        (lambda: files.move("x", None), "to=None: "),
+        (lambda: files.upload_archive("x", "a.tar"), r"archive='a\.tar': .*open\(path, 'rb'\)"),
+        (lambda: files.upload_folder(".", "x", bytes_max="10 feet"), "bytes_max='10 feet': "),
+        (lambda: box.snapshot(""), "name='': must not be empty"),
+        (lambda: box.snapshot("a", copy="no"), "copy='no': "),
+        (lambda: box.restore(None), "name=None: "),
+        (lambda: box.fork(snapshot=""), "snapshot='': "),
+        (lambda: box.fork(2**40), "count=1099511627776: "),
+        (lambda: box.make_template("t", workdir=5), "workdir=5: "),
+        (lambda: box.transaction(stop="no"), "stop='no': "),
+        (lambda: Sandbox.create(template="", client=nowhere), "template='': "),
+        (lambda: Sandbox.create(name=LONE, client=nowhere), r"name: '\\ud800' at 0"),
+        (lambda: Sandbox.connect(box, client=nowhere), "id_or_name=<Sandbox "),
+        (lambda: volume.create("v", size=0, client=nowhere), "size=0: must be more than 0"),
+        (lambda: volume.create("v", size=2**80, client=nowhere), "size="),
+        (lambda: volume.create("v", inodes="5", client=nowhere), "inodes='5': "),
+        (lambda: nowhere.load_template("/a.tar"), "archive='/a.tar': "),
+        (lambda: taken(5), "jobs=5: "),
+        (lambda: job(args="true").to_message(), "args='true': "),
+        (lambda: taken([["true"]], key=""), "key='': "),
+        (lambda: taken([["true"]], window=-1), "window=-1: "),
+        (lambda: job(args=["x"], key=LONE).to_message(), "key: "),
+        (lambda: job(args=["x"], stdin=LONE).to_message(), "stdin: "),
+        (lambda: command(("a", LONE)), r"args\[1\]: "),
+        (lambda: client(token="a\nb"), "token: "),
+        (lambda: client(token=5), "token=5: "),
+    ],
+)
+def test_what_is_no_such_argument_is_refused_before_anything_is_sent(call: Any, text: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=f"^{text}"):
+        call()
+
+
+def test_a_call_that_is_not_awaited_is_no_argument() -> None:
+    async def checkpoint() -> None: ...
+
+    with pytest.raises(TypeError, match=r"^checkpoint=<coroutine .*: .*; an await is missing$"):
+        live.name_of(checkpoint())  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from stockade.aio.link import Link
 from stockade.aio.telemetry import EventStream
 from stockade.calls import Caller, Stream
 from stockade.errors import Cancelled
+from stockade.fields import made
 from stockade.methods import Method, Request, Response
 from stockade.scoped import AsyncScoped
 from stockade.stubs import Schema
@@ -166,7 +167,7 @@ class Client(Caller, AsyncScoped):
 
         ``tenant``  whose weight, quotas and use; another one than the caller's requires root
         """
-        return await self.call(methods.INFO, system_service_pb2.InfoRequest(tenant=tenant))
+        return await self.call(methods.INFO, made(system_service_pb2.InfoRequest, tenant=tenant))
 
     def templates(self) -> AsyncIterator[TemplateInfo]:
         """Iterate over the templates of the host, then over those that the caller made."""
@@ -177,7 +178,7 @@ class Client(Caller, AsyncScoped):
 
         Raises ``NotFound``; ``FailedPrecondition``: it is the host's.
         """
-        request = template_service_pb2.TemplateServiceDeleteRequest(name=name)
+        request = made(template_service_pb2.TemplateServiceDeleteRequest, name=name)
         await self.call(methods.DELETE_TEMPLATE, request)
 
     def push_template(self, name: str) -> AsyncIterator[bytes]:
@@ -204,7 +205,7 @@ class Client(Caller, AsyncScoped):
 
         ``NotFound``: the service does not exist.
         """
-        request = system_service_pb2.HealthServiceCheckRequest(service=service)
+        request = made(system_service_pb2.HealthServiceCheckRequest, service=service)
         status = (await self.call(methods.HEALTH_CHECK, request)).status
         return status == system_service_pb2.SERVING_STATUS_SERVING
 
@@ -254,7 +255,7 @@ class Client(Caller, AsyncScoped):
 
         ``process``  its id, or the first digits of it; empty: the caller's job that ended last
         """
-        request = telemetry_service_pb2.GetRecordRequest(process_id=process)
+        request = made(telemetry_service_pb2.GetRecordRequest, process_id=process)
         return await self.call(methods.GET_RECORD, request)
 
     def usage(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from stockade.folders import LocalPath
+    from stockade.limits import Size
 
 
 class Watch(Watching, AsyncScoped):
@@ -74,7 +75,12 @@ class Files(Filing):
         return self._chunks(path, offset, length)
 
     async def read(
-        self, path: FilePath, *, offset: int = 0, length: int = 0, max_bytes: int = 64 * 1024 * 1024
+        self,
+        path: FilePath,
+        *,
+        offset: int = 0,
+        length: int = 0,
+        max_bytes: Size = 64 * 1024 * 1024,
     ) -> bytes:
         """Return the contents of a regular file, or ``length`` bytes of it.
 
@@ -83,7 +89,7 @@ class Files(Filing):
         """
         return await self._read(path, offset, length, max_bytes)
 
-    async def read_text(self, path: FilePath, *, max_bytes: int = 64 * 1024 * 1024) -> str:
+    async def read_text(self, path: FilePath, *, max_bytes: Size = 64 * 1024 * 1024) -> str:
         """Return the contents of a regular file as text (UTF-8)."""
         return (await self._read(path, 0, 0, max_bytes)).decode()
 
@@ -113,7 +119,7 @@ class Files(Filing):
         archive: Contents,
         *,
         compressed: bool = False,
-        bytes_max: int = 0,
+        bytes_max: Size = 0,
         entries_max: int = 0,
         ratio_max: int = 0,
     ) -> int:
@@ -121,7 +127,7 @@ class Files(Filing):
 
         ``archive``      bytes, a binary file, or an iterable of bytes
         ``compressed``   it is a .tar.zst
-        ``bytes_max``    maximum size of all files; 0: no bound but the sandbox's disk
+        ``bytes_max``    maximum size of all files, or ``"1G"``; 0: no bound but the sandbox's disk
         ``entries_max``  maximum number of files and folders; 0: 1,000,000
         ``ratio_max``    how many times as large it may become, beyond the first MiB; 0: 1,000
 
@@ -137,13 +143,13 @@ class Files(Filing):
         path: FilePath,
         *,
         compressed: bool = False,
-        bytes_max: int = 0,
+        bytes_max: Size = 0,
         entries_max: int = 0,
     ) -> AsyncIterator[bytes]:
         """Iterate over a tar archive of a file, or of what a folder holds.
 
         ``compressed``   as a .tar.zst
-        ``bytes_max``    maximum size of all files; 0: no bound
+        ``bytes_max``    maximum size of all files, or ``"1G"``; 0: no bound
         ``entries_max``  maximum number of files and folders; 0: 1,000,000
 
         A job may have made any file and link in it: ``download_folder`` unpacks it safely.
@@ -151,13 +157,13 @@ class Files(Filing):
         return self._download(path, bounds(bytes_max, entries_max), compressed)
 
     async def upload_folder(
-        self, folder: LocalPath, path: FilePath, *, bytes_max: int = 0, entries_max: int = 0
+        self, folder: LocalPath, path: FilePath, *, bytes_max: Size = 0, entries_max: int = 0
     ) -> int:
         """Upload what a folder of this machine holds, and return the number of files and folders.
 
         ``folder``       of this machine
         ``path``         the folder in the sandbox; it is made if it is missing
-        ``bytes_max``    maximum size of all files; 0: no bound but the sandbox's disk
+        ``bytes_max``    maximum size of all files, or ``"1G"``; 0: no bound but the sandbox's disk
         ``entries_max``  maximum number of files and folders; 0: 1,000,000
 
         Symbolic links go as such. FIFOs, sockets and devices are left out.
@@ -165,13 +171,13 @@ class Files(Filing):
         return await self._upload_folder(folder, path, bounds(bytes_max, entries_max))
 
     async def download_folder(
-        self, path: FilePath, folder: LocalPath, *, bytes_max: int = 0, entries_max: int = 0
+        self, path: FilePath, folder: LocalPath, *, bytes_max: Size = 0, entries_max: int = 0
     ) -> int:
         """Download what a folder of the sandbox holds, and return the number of files and folders.
 
         ``path``         the folder in the sandbox
         ``folder``       of this machine; it is made if it is missing
-        ``bytes_max``    maximum size of all files; 0: no bound
+        ``bytes_max``    maximum size of all files, or ``"1G"``; 0: no bound
         ``entries_max``  maximum number of files and folders; 0: 1,000,000
 
         Existing files are replaced. Nothing is written outside of the folder, whatever a job has

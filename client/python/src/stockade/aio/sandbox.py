@@ -24,6 +24,7 @@ from stockade.code import (
 )
 from stockade.errors import CallError
 from stockade.events import KEEP_BYTES, Collector, LineCallback
+from stockade.fields import made
 from stockade.live import delete_checkpoint, list_checkpoints
 from stockade.scoped import AsyncScoped
 from stockade.simulating import Simulate, set_simulate
@@ -121,7 +122,8 @@ class Sandbox(Box, AsyncScoped):
         ``NotFound``: it does not exist, or belongs to another caller.
         """
         client = chosen(client)
-        request = sandbox_service_pb2.SandboxServiceGetRequest(id=id_or_name)
+        names = {"id": "id_or_name"}
+        request = made(sandbox_service_pb2.SandboxServiceGetRequest, names, id=id_or_name)
         return cls(client, await ask(client, methods.GET, request))
 
     @classmethod
@@ -379,7 +381,9 @@ class Sandbox(Box, AsyncScoped):
         """
         info = await begin(self._client, self.id, stop, ttl)
         inside = await ask(
-            self._client, methods.GET, sandbox_service_pb2.SandboxServiceGetRequest(id=info.id)
+            self._client,
+            methods.GET,
+            made(sandbox_service_pb2.SandboxServiceGetRequest, id=info.id),
         )
         return Transaction(self._client, info, Sandbox(self._client, inside))
 
