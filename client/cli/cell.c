@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "proto/plural.h"
 #include "bill.h"
 #include "json.h"
 #include "simulations.h"
@@ -120,8 +121,8 @@ show_picture(const struct cell *c)
     else if (c->folder != NULL)
         save_picture(c);
     else
-        (void)printf("<%s, %zu bytes; --pictures FOLDER saves it>\n", c->picture_mime,
-                     c->picture.n);
+        (void)printf("<%s, %zu %s; --pictures FOLDER saves it>\n", c->picture_mime, c->picture.n,
+                     plural(c->picture.n, "byte", "bytes"));
 }
 
 // ---- results
@@ -333,7 +334,7 @@ cell_judge(const struct cell *c, const struct stockade_code_end *end)
         return EXIT_TIME;
     case STOCKADE_CODE_CRASHED:
     case STOCKADE_CODE_CANCELLED:
-        return EXIT_SIGNAL + SIGKILL;
+        return exit_code_of_cancelled(end->reason);
     default:
         return EXIT_OURS;
     }

@@ -45,6 +45,9 @@ void cli_hold_error(struct stockade_error *e);
 // Reports a failure on stderr: a sentence, the rule or limit, the hint. Returns its exit code.
 int cli_fail(const struct command *c, const char *what, const struct stockade_error *e);
 
+// The same where the line gives what is wrong as an argument: its text names the field, not an option of this name.
+int cli_fail_operand(const struct command *c, const char *what, const struct stockade_error *e);
+
 // The same for a call on the named sandbox: if it does not exist, suggests the nearest name.
 int cli_fail_sandbox(struct stockade *s, const struct command *c, const char *typed,
                      struct stockade_error *e);
@@ -62,6 +65,9 @@ int cli_check_copy(const struct command *c, const struct options *o);
 // The exit code for an error and for a result.
 int exit_code_of_error(const struct stockade_error *e, bool passes_exit_code);
 int exit_code_of_result(const struct stockade_result *r);
+
+// Of what was cancelled for this reason: EXIT_WAITING if the broker was stopping, or 128 + SIGKILL.
+int exit_code_of_cancelled(const char *reason);
 
 enum {
     CLI_ID_SIZE = 49, // of an id with its NUL (Sandbox.id in sandbox_service.proto)

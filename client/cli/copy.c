@@ -15,6 +15,7 @@
 
 #include "proto/auto.h"
 #include "proto/now.h"
+#include "proto/plural.h"
 #include "archive.h"
 #include "cli.h"
 #include "commands.h"
@@ -146,22 +147,28 @@ struct file_source {
 };
 
 static ssize_t
-read_whole(void *cookie, void *bytes, size_t n)
+read_file(void *cookie, void *bytes, size_t n)
 {
     struct file_source *f = cookie;
-    size_t got = f->head_n < n ? f->head_n : 0;
-    memcpy(bytes, f->head, got);
-    f->head_n -= got;
-    while (got < n) {
-        ssize_t r = read(f->fd, (char *)bytes + got, n - got);
-        if (r < 0 && errno != EINTR)
-            return -errno;
-        if (r == 0)
-            break;
-        got += r > 0 ? (size_t)r : 0;
+    ssize_t got = f->head_n < n ? (ssize_t)f->head_n : 0;
+    memcpy(bytes, f->head, (size_t)got);
+    f->head_n -= (size_t)got;
+    if (got == 0)
+        got = remote_read_fd(&f->fd, bytes, n);
+    progress(f->c, got > 0 ? (size_t)got : 0);
+    return got;
+}
+
+// The first bytes, which are kept for read_file().
+static int
+read_head(struct file_source *f)
+{
+    ssize_t r = 1;
+    while (f->head_n < sizeof f->head && r > 0) {
+        r = remote_read_fd(&f->fd, f->head + f->head_n, sizeof f->head - f->head_n);
+        f->head_n += r > 0 ? (size_t)r : 0;
     }
-    progress(f->c, got);
-    return (ssize_t)got;
+    return r < 0 ? (int)r : 0;
 }
 
 static int
@@ -171,7 +178,7 @@ send_file(struct copy *c, int fd, uint32_t mode)
         STOCKADE__V1__FILE_SERVICE_OPEN_WRITE_REQUEST__INIT;
     Stockade__V1__WriteOptions how = STOCKADE__V1__WRITE_OPTIONS__INIT;
     struct file_source file = {.c = c, .fd = fd};
-    struct remote_source source = {.read = read_whole, .cookie = &file};
+    struct remote_source source = {.read = read_file, .cookie = &file, .fd = fd};
     const struct remote_transfer transfer = {
         REMOTE_METHOD("OpenWrite"), &m.base,
         &stockade__v1__file_service_open_write_response__descriptor};
@@ -202,8 +209,9 @@ static void
 warn_skipped(const struct copy *c, uint64_t skipped)
 {
     if (skipped > 0)
-        (void)fprintf(stderr, "stockade %s: %" PRIu64 " FIFOs, sockets or devices were left out\n",
-                      c->c->name, skipped);
+        (void)fprintf(
+            stderr, "stockade %s: %" PRIu64 " %s left out\n", c->c->name, skipped,
+            plural(skipped, "FIFO, socket or device was", "FIFOs, sockets or devices were"));
 }
 
 // An archive as it is: its first bytes say whether it is compressed.
@@ -213,18 +221,17 @@ send_archive(struct copy *c, int fd)
     static const uint8_t zstd[] = {0x28, 0xb5, 0x2f, 0xfd};
     Stockade__V1__FileServiceUploadRequest m = STOCKADE__V1__FILE_SERVICE_UPLOAD_REQUEST__INIT;
     struct file_source file = {.c = c, .fd = fd};
-    struct remote_source source = {.read = read_whole, .cookie = &file};
+    struct remote_source source = {.read = read_file, .cookie = &file, .fd = fd};
     const struct remote_transfer transfer = {
         REMOTE_METHOD("Upload"), &m.base, &stockade__v1__file_service_upload_response__descriptor};
     ProtobufCMessage *answer = NULL;
     struct stockade_error e = {0};
-    ssize_t n = read_whole(&file, file.head, sizeof file.head);
-    if (n < 0)
-        return fail_here(c, c->local, (int)-n);
-    file.head_n = (size_t)n;
+    const int r = read_head(&file);
+    if (r < 0)
+        return fail_here(c, c->local, -r);
     m.sandbox_id = c->sandbox;
     m.path = bytes_of(c->path);
-    m.format = format_of(n == sizeof zstd && memcmp(file.head, zstd, sizeof zstd) == 0);
+    m.format = format_of(file.head_n == sizeof zstd && memcmp(file.head, zstd, sizeof zstd) == 0);
     m.ratio_max = c->ratio_max;
     int rc = remote_send(c->s, &transfer, &source, c->arena, &answer, &e);
     progress_end(c);
@@ -244,7 +251,7 @@ static ssize_t
 read_packed(void *cookie, void *bytes, size_t n)
 {
     struct folder_source *f = cookie;
-    ssize_t r = read_whole(&f->file, bytes, n);
+    ssize_t r = read_file(&f->file, bytes, n);
     if (r != 0)
         return r;
     if (!f->joined)
@@ -268,7 +275,7 @@ send_folder(struct copy *c, int folder)
     m.path = bytes_of(c->path);
     m.format = format_of(c->zstd);
     m.ratio_max = UINT64_MAX; // it is ours
-    f.file.fd = archive_begin(&a);
+    f.file.fd = source.fd = archive_begin(&a);
     if (f.file.fd < 0)
         return fail_here(c, "pack files", errno);
     int rc = remote_send(c->s, &transfer, &source, c->arena, &answer, &e);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "proto/plural.h"
 #include "cli.h"
 #include "commands.h"
 #include "fs_watch.h"
@@ -224,7 +225,7 @@ fs_write(const struct fs *f)
         STOCKADE__V1__FILE_SERVICE_OPEN_WRITE_REQUEST__INIT;
     Stockade__V1__WriteOptions how = STOCKADE__V1__WRITE_OPTIONS__INIT;
     int fd = STDIN_FILENO;
-    struct remote_source source = {.read = remote_read_fd, .cookie = &fd};
+    struct remote_source source = {.read = remote_read_fd, .cookie = &fd, .fd = fd};
     ProtobufCMessage *answer = NULL;
     struct stockade_error e = {0};
     m.sandbox_id = f->sandbox;
@@ -364,8 +365,9 @@ check_paths(const struct command *c, const struct action *a, int n)
     char why[128];
     if (n >= a->paths_min && (a->paths_max < 0 || n <= a->paths_max))
         return EXIT_OK;
-    (void)snprintf(why, sizeof why, "%s takes %d path%s%s, not %d", a->name, a->paths_min,
-                   a->paths_min == 1 ? "" : "s", a->paths_max < 0 ? " or more" : "", n);
+    (void)snprintf(why, sizeof why, "%s takes %d %s%s, not %d", a->name, a->paths_min,
+                   plural((uint64_t)a->paths_min, "path", "paths"),
+                   a->paths_max < 0 ? " or more" : "", n);
     return cli_usage(c, why, "use 'stockade help fs'");
 }
 

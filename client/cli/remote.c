@@ -5,6 +5,7 @@
 #include "remote.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -243,16 +244,11 @@ ssize_t
 remote_read_fd(void *cookie, void *bytes, size_t n)
 {
     const int fd = *(const int *)cookie;
-    size_t got = 0;
-    while (got < n) {
-        ssize_t r = read(fd, (char *)bytes + got, n - got);
-        if (r < 0 && errno != EINTR)
-            return -errno;
-        if (r == 0)
-            break;
-        got += r > 0 ? (size_t)r : 0;
-    }
-    return (ssize_t)got;
+    ssize_t r = 0;
+    do
+        r = read(fd, bytes, n);
+    while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : r;
 }
 
 // All responses of a transfer begin like this.
@@ -269,6 +265,7 @@ struct sending {
     uint64_t stream;
     char id[64];
     uint64_t sent;
+    size_t filled;    // bytes of the next piece
     unsigned waiting; // calls of Send without an answer
     bool failed;      // one of them failed: the stream will say why
     bool at_end, finished, ended;
@@ -334,32 +331,68 @@ begin_call(struct sending *t, const char *method, const ProtobufCMessage *m,
     return rc;
 }
 
+static uint8_t piece[PIECE]; // one transfer at a time
+
+static int
+give_up(struct sending *t, struct remote_source *source, int sys, struct stockade_error *e)
+{
+    source->failed = sys;
+    t->rc = -ECANCELED;
+    t->error = (struct stockade_error){.code = STOCKADE_CANCELLED, .text = "the source failed"};
+    return stockade_cancel(t->s, t->stream, e) < 0 && e->code != STOCKADE_NOT_FOUND ? -EIO : 0;
+}
+
+// Waits for the source and for the connection: a source that gives nothing, such as a terminal, must not hide the end of the
+// transfer. 1: the source can be read. 0: the connection has something.
+static int
+wait_for_source(struct sending *t, const struct remote_source *source, struct stockade_error *e)
+{
+    struct pollfd p[2] = {{.fd = source->fd, .events = POLLIN},
+                          {.fd = stockade_fd(t->s, e), .events = POLLIN}};
+    if (p[1].fd < 0)
+        return -EIO;
+    (void)poll(p, 2, -1);
+    return p[0].revents != 0;
+}
+
+// Fills the next piece, as far as that is possible without a wait of which the connection would know nothing.
+static int
+fill(struct sending *t, struct remote_source *source, struct stockade_error *e)
+{
+    while (t->filled < PIECE && !t->at_end) {
+        const int ready = wait_for_source(t, source, e);
+        if (ready <= 0)
+            return ready < 0 ? ready : stockade_pump(t->s, 0, e);
+        const ssize_t n = source->read(source->cookie, piece + t->filled, PIECE - t->filled);
+        if (n < 0)
+            return give_up(t, source, (int)-n, e);
+        t->filled += (size_t)n;
+        t->at_end = n == 0;
+    }
+    return 0;
+}
+
 // Sends the next piece, or the end.
 static int
 send_next(struct sending *t, struct remote_source *source, struct stockade_error *e)
 {
-    static uint8_t buffer[PIECE]; // one transfer at a time
     Stockade__V1__FileServiceSendRequest m = STOCKADE__V1__FILE_SERVICE_SEND_REQUEST__INIT;
     Stockade__V1__FileServiceFinishRequest end = STOCKADE__V1__FILE_SERVICE_FINISH_REQUEST__INIT;
-    if (t->at_end) {
+    const bool whole = t->filled == PIECE || t->at_end;
+    if (!whole)
+        return fill(t, source, e);
+    if (t->filled == 0) {
         end.transfer_id = t->id;
         end.bytes = t->sent;
         t->finished = true;
         return begin_call(t, REMOTE_METHOD("Finish"), &end.base, e);
     }
-    ssize_t n = source->read(source->cookie, buffer, sizeof buffer);
-    if (n < 0) {
-        source->failed = (int)-n;
-        t->rc = -ECANCELED;
-        t->error = (struct stockade_error){.code = STOCKADE_CANCELLED, .text = "the source failed"};
-        return stockade_cancel(t->s, t->stream, e) < 0 && e->code != STOCKADE_NOT_FOUND ? -EIO : 0;
-    }
-    t->at_end = n == 0;
     m.transfer_id = t->id;
     m.offset = t->sent;
-    m.data = (ProtobufCBinaryData){(size_t)n, buffer};
-    t->sent += (uint64_t)n;
-    return n == 0 ? 0 : begin_call(t, REMOTE_METHOD("Send"), &m.base, e);
+    m.data = (ProtobufCBinaryData){t->filled, piece};
+    t->sent += t->filled;
+    t->filled = 0;
+    return begin_call(t, REMOTE_METHOD("Send"), &m.base, e);
 }
 
 static int

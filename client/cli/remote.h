@@ -48,15 +48,16 @@ int remote_push(struct stockade *s, const Stockade__V1__TemplateServicePushReque
 int remote_patch(struct stockade *s, const Stockade__V1__SnapshotServiceDiffFileRequest *request,
                  const struct remote_sink *sink, bool *binary, struct stockade_error *e);
 
-// Where the bytes of a transfer come from. read() returns their number, 0 at the end, or a negative errno, which gives up the
-// transfer.
+// Where the bytes of a transfer come from. read() is called when fd can be read, and returns the number of bytes, 0 at the end,
+// or a negative errno, which gives up the transfer.
 struct remote_source {
     ssize_t (*read)(void *cookie, void *bytes, size_t n);
     void *cookie;
+    int fd;
     int failed; // the errno of read(); 0: none
 };
 
-// read() of a descriptor, which the cookie points to: whole pieces also from a pipe.
+// read() of a descriptor, which the cookie points to: what is there, at least one byte.
 ssize_t remote_read_fd(void *cookie, void *bytes, size_t n);
 
 struct remote_transfer {

@@ -71,6 +71,26 @@ row_of_field(const char *field)
         {"network.queries_per_minute", "dns-queries", NULL},
         {"name", "name", NULL},
         {"ttl_ms", "ttl", NULL},
+        {"timeout_ms", "timeout", NULL},
+        {"deadline_ms", "deadline", NULL},
+        {"sleep_after_ms", "sleep-after", NULL},
+        {"copy_bytes_max", "copy-max", NULL},
+        {"copy_ms_max", "copy-time", NULL},
+        {"ratio_max", "ratio", NULL},
+        {"count", "count", NULL},
+        {"parallel", "parallel", NULL},
+        {"window", "window", NULL},
+        {"key", "key", NULL},
+        {"language", "language", NULL},
+        {"context_id", "context", NULL},
+        {"snapshot", "snapshot", NULL},
+        {"inodes", "inodes", NULL},
+        {"volumes", "volume", NULL},
+        {"glob", "glob", NULL},
+        {"depth", "depth", NULL},
+        {"options.mode", "mode", NULL},
+        {"workdir", "workdir", NULL},
+        {"env", "env", NULL},
         {"scopes", "scopes", NULL},
         {"methods", "methods", NULL},
         {"not_before_ms", "not-before", NULL},
@@ -143,6 +163,12 @@ of_signal(uint32_t signal)
 }
 
 int
+exit_code_of_cancelled(const char *reason)
+{
+    return strstr(reason, "the broker is stopping") != NULL ? EXIT_WAITING : of_signal(SIGKILL);
+}
+
+int
 exit_code_of_result(const struct stockade_result *r)
 {
     switch (r->outcome) {
@@ -157,7 +183,7 @@ exit_code_of_result(const struct stockade_result *r)
     case STOCKADE_OUTCOME_NOT_EXECUTED:
         return r->exit_code == EXIT_NOT_EXECUTABLE ? EXIT_NOT_EXECUTABLE : EXIT_NOT_FOUND;
     case STOCKADE_OUTCOME_CANCELLED:
-        return strcmp(r->reason, "the broker is stopping") == 0 ? EXIT_WAITING : of_signal(SIGKILL);
+        return exit_code_of_cancelled(r->reason);
     default:
         return EXIT_OURS;
     }
@@ -265,8 +291,8 @@ cli_hold_error(struct stockade_error *e)
     held = e;
 }
 
-int
-cli_fail(const struct command *c, const char *what, const struct stockade_error *e)
+static int
+fail(const struct command *c, const char *what, const struct stockade_error *e, const char *option)
 {
     if (held != NULL)
         *held = *e;
@@ -277,7 +303,6 @@ cli_fail(const struct command *c, const char *what, const struct stockade_error 
     text_clean(e->text, text, sizeof text);
     text_clean(e->subject, subject, sizeof subject);
     text_clean(e->hint, hint, sizeof hint);
-    const char *option = option_for(c, subject);
     bool named = put_option(text, subject, option, line, sizeof line);
     (void)fprintf(stderr, "stockade %s: %s%s%s\n", c->name, what, what[0] != '\0' ? ": " : "",
                   line);
@@ -302,6 +327,20 @@ cli_fail(const struct command *c, const char *what, const struct stockade_error 
     else if (e->retry_ms != 0)
         (void)fprintf(stderr, "  try again in %u ms\n", e->retry_ms);
     return code;
+}
+
+int
+cli_fail(const struct command *c, const char *what, const struct stockade_error *e)
+{
+    return fail(c, what, e, option_for(c, e->subject));
+}
+
+int
+cli_fail_operand(const struct command *c, const char *what, const struct stockade_error *e)
+{
+    const int code = fail(c, what, e, NULL);
+    const bool wrong = e->code == STOCKADE_INVALID_ARGUMENT && e->subject[0] != '\0';
+    return wrong && code == EXIT_PROBLEM ? EXIT_USAGE : code;
 }
 
 int

@@ -92,7 +92,7 @@ static int
 load_from(const struct acting *a, int fd, const char *what)
 {
     Stockade__V1__TemplateServiceLoadRequest m = STOCKADE__V1__TEMPLATE_SERVICE_LOAD_REQUEST__INIT;
-    struct remote_source source = {.read = remote_read_fd, .cookie = &fd};
+    struct remote_source source = {.read = remote_read_fd, .cookie = &fd, .fd = fd};
     const struct remote_transfer transfer = {
         "/stockade.v1.TemplateService/Load", &m.base,
         &stockade__v1__template_service_load_response__descriptor};

@@ -57,7 +57,7 @@ cell_end_with_kernel(struct context *c, struct code_end *end, char reason[CELL_R
         end->reason = c->broke.text;
     else if (c->stop == STOP_TIMEOUT)
         end->status = CODE_TIMEOUT;
-    else if (c->stop == STOP_RESTART || c->stop == STOP_DELETE)
+    else if (c->stop == STOP_RESTART || c->stop == STOP_DELETE || r->outcome == OUTCOME_CANCELLED)
         end->status = CODE_CANCELLED;
     if (c->stop == STOP_TIMEOUT)
         end->reason = "it exceeded timeout_ms, and ignored the interrupt";

@@ -118,14 +118,16 @@ static void
 on_agent_ended(void *cookie, const struct err *why)
 {
     struct box *b = cookie;
-    if (!box_is_ended(b, &b->why))
+    if (strcmp(why->text, SANDBOX_BROKER_STOPS) == 0) // another one may be there soon
+        (void)err_set(&b->why, ERR_UNAVAILABLE, SANDBOX_BROKER_STOPS);
+    else if (!box_is_ended(b, &b->why))
         b->why = *why;
     b->agent = NULL;
     b->sandbox = NULL;
     if (b->ops_n == 0)
         box_free(b);
     else if (why->code == ERR_CANCELLED || why->code == ERR_ABORTED)
-        fail_all(b, why);
+        fail_all(b, b->why.code == ERR_UNAVAILABLE ? &b->why : why);
 }
 
 static const struct agent_events agent_events = {.packet = on_agent_packet,

@@ -215,6 +215,24 @@ def each_command_that_waits_for_a_job_ends_with_75():
         check(ended(b) == 0, "exit code")
 
 
+def what_works_on_a_sandbox_and_is_cut_off_ends_with_75_too():
+    """A cell, a transfer and a watch: nobody has cancelled them, and the next broker takes them."""
+    with draining(1) as b:
+        check(b.cli("create", "--name", "box").returncode == 0, "create")
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        cell = running(b, "code", "--sandbox", "box", "-c", "print('up', flush=True)\nimport time\ntime.sleep(1000)")
+        watch = b.popen("fs", "watch", "box", ".", **pipes)
+        check(b"watching 1 folder\n" in watch.stderr.readline(), "it watches")
+        copy = b.popen("cp", "-", "box:big", stdin=subprocess.PIPE, **pipes)
+        copy.stdin.write(bytes(2 << 20))  # more than the pipe holds: the transfer has begun
+        copy.stdin.flush()
+        terminate(b)
+        for p in (cell, watch, copy):
+            err = p.stderr.read()
+            check(p.wait(30) == 75 and b"the broker is " in err, f"{p.args[-3:]}: {p.returncode} {err!r}")
+        check(ended(b) == 0, "exit code")
+
+
 def control_c_is_a_signal_like_the_other():
     a_second_signal_stops_it_at_once(signal.SIGINT)
 
@@ -263,6 +281,7 @@ sys.exit(run_cases([
     an_interpreter_without_a_cell_does_not_delay_the_end,
     a_second_signal_stops_it_at_once,
     each_command_that_waits_for_a_job_ends_with_75,
+    what_works_on_a_sandbox_and_is_cut_off_ends_with_75_too,
     control_c_is_a_signal_like_the_other,
     a_broker_whose_spawner_dies_ends_with_70,
 ]))

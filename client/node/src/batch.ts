@@ -365,9 +365,9 @@ export class Batch implements AsyncIterableIterator<BatchResult, undefined> {
       });
       this.#took(Number(answer.accepted), last, sent);
     } catch (e) {
-      if (e instanceof NotFoundError && this.#stopped === undefined) {
+      if (e instanceof NotFoundError) {
         // It has just ended, or the broker was restarted: the stream knows which.
-        this.#stopped = new DeadlineExceededError(
+        this.#stopped ??= new DeadlineExceededError(
           Code.DEADLINE_EXCEEDED,
           "the batch ended before all jobs were accepted",
         );

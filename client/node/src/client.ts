@@ -26,6 +26,7 @@ import type { Lost } from "./connection.js";
 import { Code, ProtocolError, UnavailableError } from "./errors.js";
 import type { StockadeError } from "./errors.js";
 import { checkFields, textOf } from "./fields.js";
+import { ProcessService } from "./gen/stockade/v1/process_service_pb.js";
 import { SystemService } from "./gen/stockade/v1/system_service_pb.js";
 import { checkWire } from "./scan.js";
 import type { CallInit } from "./session.js";
@@ -277,7 +278,9 @@ export class Client implements AsyncDisposable {
       if (!("lost" in outcome)) {
         if (outcome.status !== undefined && outcome.status.code !== Code.OK) {
           const error = errorFromStatus(outcome.status, path);
-          const wait = askAgainMs(error, giveUp);
+          // The batch ends with a broker that drains, and its results come meanwhile.
+          const ends = method === ProcessService.method.addToBatch && error.reason === "DRAINING";
+          const wait = ends ? undefined : askAgainMs(error, giveUp);
           if (wait === undefined) {
             throw doubt !== undefined && error instanceof UnavailableError ? doubt : error;
           }

@@ -13,6 +13,7 @@ import type {
   Result as ResultMessage,
 } from "./gen/stockade/v1/limits_pb.js";
 import type { Record as RecordMessage } from "./gen/stockade/v1/record_pb.js";
+import { plural } from "./units.js";
 
 /**
  * How a job ended. "exited": the main process exited; "signaled": a signal ended it; "limit": a limit ended it;
@@ -325,10 +326,11 @@ export class RunResult {
     }
     if (this.limitHit !== undefined) {
       const { name, value, over, count } = this.limitHit;
-      how += `, limit ${name}=${value}${count ? `, denied ${over} times` : ""}`;
+      how += `, limit ${name}=${value}${count ? `, denied ${over} ${plural(over, "time")}` : ""}`;
     }
     if (this.outputCut > 0) {
-      how += `, ${this.outputCut} bytes of output were cut`;
+      const verb = this.outputCut === 1 ? "was" : "were";
+      how += `, ${this.outputCut} ${plural(this.outputCut, "byte")} of output ${verb} cut`;
     }
     if (this.reason !== "") {
       how += `: ${this.reason}`;

@@ -33,6 +33,11 @@ export function badArgument(name: string, why: string): InvalidArgumentError {
   });
 }
 
+/** The word for so many: with an s, unless it is one. */
+export function plural(n: number, one: string): string {
+  return n === 1 ? one : `${one}s`;
+}
+
 function parse(value: number | string, name: string, form: RegExp, kind: string, example: string): [number, string] {
   if (typeof value === "number") {
     if (!Number.isFinite(value) || value < 0) {

@@ -122,6 +122,11 @@ class Broker:
                 raise
             self._process = None
 
+    def drain(self) -> None:
+        """Let it end when its jobs have ended, and do not wait for that."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+
     def kill(self) -> None:
         """End it as a crash would."""
         assert self._process is not None

@@ -104,3 +104,22 @@ test("a broker that was killed has lost it", { skip }, async () => {
   assert.deepEqual([...results.unfinished.keys()], [1]);
   await to.close();
 });
+
+test("what a broker that stops has accepted has a result", { skip }, async () => {
+  await using own = new Broker("", NO_BPF);
+  await own.start();
+  const to = own.client();
+  const jobs = Array.from({ length: 300 }, () => ["sleep", "0.3"]);
+  const results = batch(jobs, { client: to, parallel: 1, window: 64 });
+  const reasons = [(await results.next()).value?.result.reason];
+  const gone = own.drain();
+  const rest = async (): Promise<void> => {
+    for await (const { result } of results) reasons.push(result.reason);
+  };
+  await assert.rejects(rest(), /the broker is shutting down/);
+  assert.equal(results.unfinished.size, 0);
+  assert.ok(reasons.length >= 64, String(reasons.length));
+  assert.ok(reasons.includes("the broker is stopping"));
+  assert.equal(await gone, 0);
+  await to.close();
+});

@@ -22,6 +22,7 @@ import random
 import secrets
 from typing import TYPE_CHECKING, Any, Optional
 
+from stockade import methods
 from stockade.errors import (
     BrokerUnreachable,
     ConnectionLost,
@@ -111,6 +112,8 @@ class Attempts:
             self.key = None  # the broker keeps no more of them: without one it is sent once
             return 0.0
         if isinstance(error, (ResourceExhausted, Unavailable)) and error.retry_after is not None:
+            if error.reason == "DRAINING" and self._method is methods.ADD_TO_BATCH:
+                return None  # the batch ends with this broker, and its results come meanwhile
             if self.key and self._own_key and self.doubt is None:
                 self.key = secrets.token_hex(16)  # nothing was executed: it is a new request
             return max(error.retry_after, self._backoff())

@@ -221,9 +221,8 @@ class Jobs:
             self._stopped = e
             return
         except NotFound:  # it has just ended, or the broker was restarted: the stream knows which
-            if self._stopped is not None:
-                raise
-            self._stopped = DeadlineExceeded("the batch ended before all jobs were accepted")
+            if self._stopped is None:
+                self._stopped = DeadlineExceeded("the batch ended before all jobs were accepted")
             return
         self._confirmed = self._received
         self._said_last |= last and response.accepted == self._accepted + len(jobs)

@@ -37,6 +37,11 @@ def _short(value: object) -> str:
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
+def plural(n: int, one: str) -> str:
+    """Return the word for so many: with an s, unless it is one."""
+    return one if n == 1 else f"{one}s"
+
+
 def wrong(what: str, value: object, expected: str) -> TypeError:
     """Return the error for an argument of another type."""
     hint = "; an await is missing" if inspect.isawaitable(value) else ""

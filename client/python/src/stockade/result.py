@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
 from stockade.errors import JobError
+from stockade.fields import plural
 from stockade.v1 import limits_pb2
 
 if TYPE_CHECKING:
@@ -222,7 +223,8 @@ class LimitHit:
     count: bool = False
 
     def __str__(self) -> str:
-        return f"{self.name}={self.value}" + (f", denied {self.over} times" if self.count else "")
+        denied = f", denied {self.over} {plural(self.over, 'time')}" if self.count else ""
+        return f"{self.name}={self.value}{denied}"
 
     @classmethod
     def from_message(cls, message: limits_pb2.LimitHit) -> LimitHit:
@@ -318,7 +320,8 @@ class Result:
         if self.limit_hit is not None:
             how += f", limit {self.limit_hit}"
         if self.output_cut:
-            how += f", {self.output_cut} bytes of output were cut"
+            verb = "was" if self.output_cut == 1 else "were"
+            how += f", {self.output_cut} {plural(self.output_cut, 'byte')} of output {verb} cut"
         how += f": {self.reason}" if self.reason else ""
         if self.exit_code == 127 and len(self.args) == 1 and " " in self.args[0]:
             how += ' (one string per argument: run("echo", "hi"), or run("sh", "-c", "echo hi"))'

@@ -110,6 +110,22 @@ def test_a_broker_that_was_killed_has_lost_it(own_broker: Broker) -> None:
         assert results.unfinished == {1: ""}
 
 
+def test_what_a_broker_that_stops_has_accepted_has_a_result(own_broker: Broker) -> None:
+    with Client(own_broker.ipc) as own:
+        jobs = [("sh", "-c", "exec sleep 0.3")] * 300
+        with batch(jobs, parallel=1, window=64, client=own) as results:
+            done = [next(results)]
+            own_broker.drain()
+            with pytest.raises(stockade.Unavailable, match="the broker is shutting down"):
+                done += iter(lambda: next(results), None)
+            assert len(results.unfinished) == 0
+    cancelled = [r for r in done if r.result.reason == "the broker is stopping"]
+    assert len(done) >= 64
+    assert cancelled
+    own_broker.stop()
+    own_broker.start()
+
+
 def test_asyncio_has_the_same(broker: Broker) -> None:
     async def jobs() -> AsyncIterator[tuple[str, ...]]:
         for i in range(20):
