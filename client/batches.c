@@ -15,6 +15,7 @@
 #include "proto/arena.h"
 #include "proto/auto.h"
 #include "proto/now.h"
+#include "proto/plural.h"
 #include "errors.h"
 #include "invoke.h"
 #include "requests.h"
@@ -192,9 +193,11 @@ say_unknown(struct batch *b, const struct stockade_error *e)
     struct stockade_error lost = *e;
     (void)snprintf(
         lost.text, sizeof lost.text,
-        "the broker does not know the batch any more: %llu jobs that it accepted have no "
-        "result, and it is unknown whether they were executed",
-        (unsigned long long)(b->accepted - b->received));
+        "the broker does not know the batch any more: %llu %s no "
+        "result, and it is unknown whether %s executed",
+        (unsigned long long)(b->accepted - b->received),
+        plural(b->accepted - b->received, "job that it accepted has", "jobs that it accepted have"),
+        plural(b->accepted - b->received, "it was", "they were"));
     fail(b, &lost);
 }
 

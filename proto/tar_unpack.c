@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "proto/plural.h"
 
 enum { PIECE = 60 * 1024, PAX_MAX = 64 * 1024, AGAIN_MAX = 64 };
 
@@ -267,8 +268,9 @@ read_all(struct unpacking *u, void *bytes, size_t n, struct err *e)
         if (r < 0)
             return (int)r;
         if (r == 0) {
-            int rc = err_set(e, ERR_DATA_LOSS, "the archive ends early, after %llu bytes",
-                             (unsigned long long)u->offset + got);
+            int rc = err_set(e, ERR_DATA_LOSS, "the archive ends early, after %llu %s",
+                             (unsigned long long)u->offset + got,
+                             plural(u->offset + got, "byte", "bytes"));
             err_detail(e, "ARCHIVE_CUT", "archive", NULL);
             return rc;
         }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/plural.h"
 #include "path.h"
 #include "quantity.h"
 #include "rules.h"
@@ -206,8 +207,9 @@ check_text(const struct field_rule *rule, const struct value *v, const struct pa
            struct err *e)
 {
     if (v->len < rule->len_min)
-        return path_refuse(at, e, "%zu bytes, but at least %u are needed", v->len,
-                           (unsigned)rule->len_min);
+        return path_refuse(at, e, "%zu %s, but at least %u %s needed", v->len,
+                           plural(v->len, "byte", "bytes"), (unsigned)rule->len_min,
+                           plural(rule->len_min, "is", "are"));
     if (rule->len_max != 0 && v->len > rule->len_max)
         return path_refuse(at, e, "%zu bytes, but at most %u are allowed", v->len,
                            (unsigned)rule->len_max);

@@ -10,6 +10,8 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
+#include "proto/plural.h"
+
 enum { PIECE = 64 * 1024 };
 
 struct zst_writer {
@@ -163,8 +165,8 @@ fill(struct zst_reader *r, struct err *e)
     if (n < 0)
         return n;
     if (n == 0 && (r->inside || r->magic_n > 0 || r->in_n == 0)) {
-        int rc = err_set(e, ERR_DATA_LOSS, "the compressed archive ends early, after %llu bytes",
-                         (unsigned long long)r->in_n);
+        int rc = err_set(e, ERR_DATA_LOSS, "the compressed archive ends early, after %llu %s",
+                         (unsigned long long)r->in_n, plural(r->in_n, "byte", "bytes"));
         err_detail(e, "ARCHIVE_CUT", "archive", NULL);
         return rc;
     }

@@ -15,6 +15,7 @@
 #include "privilege.h"
 #include "proto/arena.h"
 #include "proto/detect.h"
+#include "proto/plural.h"
 #include "proto/validate.h"
 
 enum { KERNEL_MAJOR = 6, KERNEL_MINOR = 1 };
@@ -165,7 +166,8 @@ templates_are_fine(const struct config *c)
         if (t->disabled[0] != '\0')
             fine = problem(what, t->disabled);
         else
-            (void)printf("ok       %s: %u path%s\n", what, t->paths_n, t->paths_n == 1 ? "" : "s");
+            (void)printf("ok       %s: %u %s\n", what, t->paths_n,
+                         plural(t->paths_n, "path", "paths"));
     }
     return fine;
 }
@@ -191,12 +193,12 @@ policies_are_fine(struct config *c)
         return failed("rules", &e);
     }
     policy_view(p, &v);
-    (void)printf("ok       policy: %zu file%s, %u rule%s, %u test%s\n", v.files->n_files,
-                 v.files->n_files == 1 ? "" : "s", v.rules, v.rules == 1 ? "" : "s", v.tests,
-                 v.tests == 1 ? "" : "s");
-    (void)printf("ok       rules: %u rule%s, %u test%s\n", detect_count(c->anomaly.rules),
-                 detect_count(c->anomaly.rules) == 1 ? "" : "s", detect_tests(c->anomaly.rules),
-                 detect_tests(c->anomaly.rules) == 1 ? "" : "s");
+    (void)printf("ok       policy: %zu %s, %u %s, %u %s\n", v.files->n_files,
+                 plural(v.files->n_files, "file", "files"), v.rules,
+                 plural(v.rules, "rule", "rules"), v.tests, plural(v.tests, "test", "tests"));
+    const unsigned rules = detect_count(c->anomaly.rules), tests = detect_tests(c->anomaly.rules);
+    (void)printf("ok       rules: %u %s, %u %s\n", rules, plural(rules, "rule", "rules"), tests,
+                 plural(tests, "test", "tests"));
     policy_free(p);
     return true;
 }

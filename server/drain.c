@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "proto/plural.h"
 #include "proto/quantity.h"
 #include "server/sandbox/alive.h"
 #include "server/access/approval.h"
@@ -147,11 +148,9 @@ look_at_rest(struct drain *d)
     }
     if (now - d->left_ns < timeout_ms * MS)
         return;
-    log_event(
-        LOG_ERROR, "stop",
-        "%u sandboxes could not be removed: their jobs are killed, and the next start removes "
-        "the remains",
-        left);
+    log_event(LOG_ERROR, "stop",
+              "%u %s could not be removed: jobs are killed, and the next start removes the remains",
+              left, plural(left, "sandbox", "sandboxes"));
     on_all_destroyed(d);
 }
 

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #include "proto/auto.h"
+#include "proto/plural.h"
 #include "server/base/log.h"
 #include "server/config/config.h"
 #include "server/sandbox/usage.h"
@@ -136,8 +137,9 @@ log_features(const struct start *s)
     log_event(LOG_INFO, "spawner", "pid %d, cgroup %s (%s)", (int)spawn_pid(s->spawn), f->cgroup,
               f->hybrid != 0 ? "hybrid" : "v2");
     if (f->leftovers_cleared > 0)
-        log_event(LOG_WARNING, "leftovers", "%u sandboxes of an earlier run were removed",
-                  f->leftovers_cleared);
+        log_event(LOG_WARNING, "leftovers", "%u %s of an earlier run %s removed",
+                  f->leftovers_cleared, plural(f->leftovers_cleared, "sandbox", "sandboxes"),
+                  plural(f->leftovers_cleared, "was", "were"));
     for (uint32_t i = 0; i < f->n && i < SPAWN_FEATURES_MAX; i++)
         log_event(f->feature[i].degraded != 0 ? LOG_WARNING : LOG_DEBUG, "feature", "%s: %s: %s",
                   f->feature[i].name, f->feature[i].available != 0 ? "yes" : "no",

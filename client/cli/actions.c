@@ -71,11 +71,10 @@ actions_list(const struct acting *a, const char *const *head, size_t columns, li
 }
 
 int
-actions_fail(const struct acting *a, struct stockade_error *e, const char *argument)
+actions_fail(const struct acting *a, const struct stockade_error *e, const char *argument)
 {
-    if (argument != NULL && strcmp(e->subject, argument) == 0)
-        e->subject[0] = '\0';
-    return cli_fail(a->c, a->name != NULL ? a->name : "", e);
+    const bool operand = argument != NULL && strcmp(e->subject, argument) == 0;
+    return (operand ? cli_fail_operand : cli_fail)(a->c, a->name != NULL ? a->name : "", e);
 }
 
 int

@@ -39,7 +39,7 @@ int actions_run(const struct actions *actions, const struct command *c, const st
 
 // Reports the failure of a call. argument: the field that the line gives as an argument and not as an option, so that the
 // text does not name an option; NULL: none. Returns the exit code.
-int actions_fail(const struct acting *a, struct stockade_error *e, const char *argument);
+int actions_fail(const struct acting *a, const struct stockade_error *e, const char *argument);
 
 // The same where there is no memory.
 int actions_no_memory(const struct acting *a);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "proto/plural.h"
 #include "cli.h"
 #include "commands.h"
 #include "handled.h"
@@ -71,8 +72,8 @@ say_missing(const struct options *o, const struct stockade_findings_options *ask
                       "%" PRIu64 " until the restart are missing\n",
                       from);
     else
-        (void)fprintf(stderr, "stockade anomalies: %" PRIu64 " older findings are no longer kept\n",
-                      all->forgotten);
+        (void)fprintf(stderr, "stockade anomalies: %" PRIu64 " older %s no longer kept\n",
+                      all->forgotten, plural(all->forgotten, "finding is", "findings are"));
     return EXIT_OK;
 }
 

@@ -9,6 +9,7 @@
 
 #include "proto/arena.h"
 #include "proto/now.h"
+#include "proto/plural.h"
 #include "proto/wire.h"
 #include "json.h"
 #include "stockade/v1/code_service.pb-c.h"
@@ -138,7 +139,8 @@ print_bytes(const ProtobufCBinaryData *b)
     char raw[SHOWN_MAX + 1], shown[2 * CELL_MAX];
     (void)snprintf(raw, sizeof raw, "%.*s", (int)(b->len < SHOWN_MAX ? b->len : SHOWN_MAX),
                    b->data != NULL ? (const char *)b->data : "");
-    (void)printf(" (%zu bytes) %s\n", b->len, text_clean(raw, shown, sizeof shown));
+    (void)printf(" (%zu %s) %s\n", b->len, plural(b->len, "byte", "bytes"),
+                 text_clean(raw, shown, sizeof shown));
 }
 
 static void
@@ -225,19 +227,21 @@ print_request(const Stockade__V1__Approval *m)
     ProtobufCMessage *request = NULL;
     struct arena *auto_arena a = arena_new(ARENA_MAX);
     if (m->request_bytes > 0 && m->request.len == 0) {
-        (void)printf("request   %" PRIu64 " bytes, not kept\n", m->request_bytes);
+        (void)printf("request   %" PRIu64 " %s, not kept\n", m->request_bytes,
+                     plural(m->request_bytes, "byte", "bytes"));
         return;
     }
     for (size_t i = 0; a != NULL && i < sizeof known / sizeof known[0]; i++) {
         if (strcmp(known[i].method, m->method) != 0 ||
             wire_unpack(known[i].request, m->request.data, m->request.len, a, &request, &e) < 0)
             continue;
-        (void)printf("request   %" PRIu64 " bytes\n", m->request_bytes);
+        (void)printf("request   %" PRIu64 " %s\n", m->request_bytes,
+                     plural(m->request_bytes, "byte", "bytes"));
         print_fields(request, 0);
     }
     if (request == NULL && m->request.len > 0)
-        (void)printf("request   %zu bytes of a method that this command does not know\n",
-                     m->request.len);
+        (void)printf("request   %zu %s of a method that this command does not know\n",
+                     m->request.len, plural(m->request.len, "byte", "bytes"));
 }
 
 static void

@@ -14,6 +14,7 @@
 #include "proto/audit_prove.h"
 #include "proto/audit_verify.h"
 #include "proto/auto.h"
+#include "proto/plural.h"
 #include "proto/wire.h"
 #include "audit_files.h"
 #include "audit_tail.h"
@@ -146,10 +147,13 @@ static void
 print_summary(const struct audit_verified *s)
 {
     char signed_at[TIME_TEXT], head[2 * AUDIT_HASH + 1], key[2 * AUDIT_KEY + 1];
-    (void)printf("%s: records %" PRIu64 " to %" PRIu64 " in %u files; %" PRIu64 " calls, %" PRIu64
-                 " jobs, %" PRIu64 " checkpoints, the last at %s\n",
-                 s->whole ? "whole" : "NOT WHOLE", s->first, s->last, s->files, s->calls, s->jobs,
-                 s->checkpoints, time_text(s->signed_s, signed_at));
+    (void)printf("%s: records %" PRIu64 " to %" PRIu64 " in %u %s; %" PRIu64 " %s, %" PRIu64
+                 " %s, %" PRIu64 " %s, the last at %s\n",
+                 s->whole ? "whole" : "NOT WHOLE", s->first, s->last, s->files,
+                 plural(s->files, "file", "files"), s->calls, plural(s->calls, "call", "calls"),
+                 s->jobs, plural(s->jobs, "job", "jobs"), s->checkpoints,
+                 plural(s->checkpoints, "checkpoint", "checkpoints"),
+                 time_text(s->signed_s, signed_at));
     if (s->first > 1)
         (void)printf("note: records 1 to %" PRIu64 " are in files that were not given\n",
                      s->first - 1);
@@ -158,20 +162,22 @@ print_summary(const struct audit_verified *s)
                      " records covers others that were not given\n",
                      s->not_covered);
     if (s->not_signed > 0)
-        (void)printf("note: %" PRIu64 " records after the last checkpoint are not signed yet\n",
-                     s->not_signed);
+        (void)printf("note: %" PRIu64 " %s after the last checkpoint %s not signed yet\n",
+                     s->not_signed, plural(s->not_signed, "record", "records"),
+                     plural(s->not_signed, "is", "are"));
     if (s->missed > 0)
-        (void)printf("note: the broker itself says that it could not keep %" PRIu64 " records\n",
-                     s->missed);
+        (void)printf("note: the broker itself says that it could not keep %" PRIu64 " %s\n",
+                     s->missed, plural(s->missed, "record", "records"));
     if (s->kills > 0)
         (void)printf(
-            "note: the broker was killed %u times; %u files end in bytes that are no record, as "
-            "its next start says\n",
-            s->kills, s->recovered);
+            "note: the broker was killed %u %s; %u %s in bytes that are no record, as its next start "
+            "says\n",
+            s->kills, plural(s->kills, "time", "times"), s->recovered,
+            plural(s->recovered, "file ends", "files end"));
     if (s->rekeyed > 0)
-        (void)printf(
-            "note: the key changed %u times, and each one names the next; the last is %s\n",
-            s->rekeyed, sodium_bin2hex(key, sizeof key, s->key, sizeof s->key));
+        (void)printf("note: the key changed %u %s, and each one names the next; the last is %s\n",
+                     s->rekeyed, plural(s->rekeyed, "time", "times"),
+                     sodium_bin2hex(key, sizeof key, s->key, sizeof s->key));
     (void)printf("head: %" PRIu64 " %s\n", s->last,
                  sodium_bin2hex(head, sizeof head, s->head, sizeof s->head));
 }

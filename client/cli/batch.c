@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "proto/now.h"
+#include "proto/plural.h"
 #include "batch_input.h"
 #include "cli.h"
 #include "commands.h"
@@ -86,10 +87,11 @@ show_progress(struct batch *b, bool last)
         return;
     b->shown_ms = now;
     double seconds = (double)(now - b->began_ms + 1) / 1000;
-    (void)fprintf(stderr, "\r%llu of %llu%s results, %llu failed, %.0f per second%s ",
+    (void)fprintf(stderr, "\r%llu of %llu%s %s, %llu failed, %.0f per second%s ",
                   (unsigned long long)state->results, (unsigned long long)state->accepted,
-                  state->complete ? "" : " or more", (unsigned long long)b->failed,
-                  (double)state->results / seconds, state->lost ? " (connection lost)" : "");
+                  state->complete ? "" : " or more", plural(state->accepted, "result", "results"),
+                  (unsigned long long)b->failed, (double)state->results / seconds,
+                  state->lost ? " (connection lost)" : "");
     if (last)
         (void)fputc('\n', stderr);
 }

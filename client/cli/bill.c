@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "proto/plural.h"
 #include "cli.h"
 #include "record.h"
 #include "text.h"
@@ -261,8 +262,8 @@ print_limits(const struct stockade_result *r, FILE *to)
         (void)fprintf(to, "  limit hit    %s of %s", bill_limit_name(hit->name, name, sizeof name),
                       bill_show_limit(hit->name, hit->value, value, sizeof value));
         if (hit->count)
-            (void)fprintf(to, ", denied %" PRIu64 " time%s\n", hit->over,
-                          hit->over == 1 ? "" : "s");
+            (void)fprintf(to, ", denied %" PRIu64 " %s\n", hit->over,
+                          plural(hit->over, "time", "times"));
         else if (hit->over > 0)
             (void)fprintf(to, ", %s over\n",
                           bill_show_limit(hit->name, hit->over, over, sizeof over));

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -96,8 +97,20 @@ build_file_parse(const char *name, const void *bytes, size_t n, struct build_fil
                           &m, e);
     if (rc < 0 || m == NULL)
         return rc;
+    out->root = root;
     out->definition = (const Stockade__V1__TemplateDefinition *)m;
     return check(name, root, out, e);
+}
+
+const char *
+build_file_place(const struct build_file *f, const char *name, const char *key, char *out, size_t n)
+{
+    const struct yaml_node *it = child(f->root, key);
+    if (it != NULL)
+        (void)snprintf(out, n, "%s:%u:%u: %s", name, it->line, it->column, key);
+    else
+        (void)snprintf(out, n, "%s: %s", name, key);
+    return out;
 }
 
 int

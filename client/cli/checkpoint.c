@@ -21,9 +21,7 @@ json_of_checkpoint(const struct stockade_checkpoint *p)
 static int
 fail(const struct acting *a, struct stockade_error *e)
 {
-    if (strcmp(e->subject, "name") == 0 || strcmp(e->subject, "context_id") == 0)
-        e->subject[0] = '\0'; // arguments, not options
-    return cli_fail(a->c, a->name != NULL ? a->name : "", e);
+    return actions_fail(a, e, "name");
 }
 
 // The context that is meant: --context, or the sandbox's default one of python.

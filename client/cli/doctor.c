@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "proto/plural.h"
 #include "cli.h"
 #include "commands.h"
 #include "json.h"
@@ -221,9 +222,10 @@ conclude(struct report *r)
         (void)json_object_set_new(o, "checks", r->array);
         (void)json_put_list(o);
     } else {
-        (void)printf("\n%u ok, %u warnings, %u problems%s\n",
-                     r->counts[VERDICT_OK] + r->counts[VERDICT_NOTE],
-                     r->counts[VERDICT_WARN] + r->counts[VERDICT_UNKNOWN], r->counts[VERDICT_BAD],
+        const unsigned warned = r->counts[VERDICT_WARN] + r->counts[VERDICT_UNKNOWN];
+        (void)printf("\n%u ok, %u %s, %u %s%s\n", r->counts[VERDICT_OK] + r->counts[VERDICT_NOTE],
+                     warned, plural(warned, "warning", "warnings"), r->counts[VERDICT_BAD],
+                     plural(r->counts[VERDICT_BAD], "problem", "problems"),
                      sound ? ": sandboxes can run here" : "");
     }
     return sound ? EXIT_OK : EXIT_PROBLEM;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "proto/auto.h"
+#include "proto/plural.h"
 #include "proto/wire.h"
 #include "feed.h"
 #include "json.h"
@@ -82,8 +83,8 @@ print_notes(struct view *v, const Stockade__V1__FileServiceWatchResponse *m)
     char text[128];
     int code = EXIT_OK;
     if (!v->begun) {
-        (void)snprintf(text, sizeof text, "watching %" PRIu64 " folder%s", m->folders,
-                       m->folders == 1 ? "" : "s");
+        (void)snprintf(text, sizeof text, "watching %" PRIu64 " %s", m->folders,
+                       plural(m->folders, "folder", "folders"));
         code = print_note(v, "watching", m->folders, text);
         v->begun = true;
     }
@@ -92,8 +93,8 @@ print_notes(struct view *v, const Stockade__V1__FileServiceWatchResponse *m)
     if (code != EXIT_OK || m->unwatched == v->unwatched)
         return code;
     v->unwatched = m->unwatched;
-    (void)snprintf(text, sizeof text,
-                   "%" PRIu64 " folders are not watched: too many, or not readable", m->unwatched);
+    (void)snprintf(text, sizeof text, "%" PRIu64 " %s not watched: too many, or not readable",
+                   m->unwatched, plural(m->unwatched, "folder is", "folders are"));
     return print_note(v, "unwatched", m->unwatched, text);
 }
 

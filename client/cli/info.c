@@ -7,6 +7,7 @@
 #include "bill.h"
 #include "commands.h"
 #include "json.h"
+#include "proto/plural.h"
 #include "proto/quantity.h"
 #include "text.h"
 #include "units.h"
@@ -111,8 +112,8 @@ print_info(const struct stockade_info *i)
                                            : text_clean(i->nng_version, detail, sizeof detail));
     print_strings("listens on", i->listeners, i->listeners_n);
     print_strings("tiers", i->tiers, i->tiers_n);
-    (void)printf("sandboxes  %u of yours, %u in total; %u process%s\n\n", i->sandboxes_own,
-                 i->sandboxes, i->processes, i->processes == 1 ? "" : "es");
+    (void)printf("sandboxes  %u of yours, %u in total; %u %s\n\n", i->sandboxes_own, i->sandboxes,
+                 i->processes, plural(i->processes, "process", "processes"));
     print_templates(i);
     (void)printf("\nquotas of %s, weight %u\n", text_clean(i->tenant, text, sizeof text),
                  i->weight);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "proto/plural.h"
 #include "audit_tail.h"
 #include "cli.h"
 #include "bill.h"
@@ -39,13 +40,14 @@ network_text(const struct stockade_network_use *n, char *out, size_t out_n)
         (void)snprintf(out, out_n, "none%s", n->shared ? " (whole sandbox)" : "");
         return out;
     }
-    (void)snprintf(
-        out, out_n,
-        "%s in %" PRIu64 " packets out, %s in %" PRIu64 " packets in; destinations: %" PRIu64
-        " allowed, %" PRIu64 " refused; names: %" PRIu64 "%s",
-        units_show_bytes(n->out_bytes, sent, sizeof sent), n->out_packets,
-        units_show_bytes(n->in_bytes, received, sizeof received), n->in_packets,
-        n->connects_allowed, n->connects_denied, n->queries, n->shared ? " (whole sandbox)" : "");
+    (void)snprintf(out, out_n,
+                   "%s in %" PRIu64 " %s out, %s in %" PRIu64 " %s in; destinations: %" PRIu64
+                   " allowed, %" PRIu64 " refused; names: %" PRIu64 "%s",
+                   units_show_bytes(n->out_bytes, sent, sizeof sent), n->out_packets,
+                   plural(n->out_packets, "packet", "packets"),
+                   units_show_bytes(n->in_bytes, received, sizeof received), n->in_packets,
+                   plural(n->in_packets, "packet", "packets"), n->connects_allowed,
+                   n->connects_denied, n->queries, n->shared ? " (whole sandbox)" : "");
     return out;
 }
 
@@ -155,7 +157,8 @@ append_counts(char *out, size_t n, const struct stockade_count *c, size_t c_n)
         at += (size_t)snprintf(out + at, n - at, "%s%s %" PRIu64, i > 0 ? ", " : "", c[i].name,
                                c[i].count);
     if (c_n > CALLS_SHOWN && at < n)
-        at += (size_t)snprintf(out + at, n - at, ", and %zu more kinds", c_n - CALLS_SHOWN);
+        at += (size_t)snprintf(out + at, n - at, ", and %zu more %s", c_n - CALLS_SHOWN,
+                               plural(c_n - CALLS_SHOWN, "kind", "kinds"));
     return at;
 }
 
@@ -183,11 +186,11 @@ print_figures(const struct stockade_record *r)
         line(stdout, "witnesses", witnesses_text(r->witnesses, text, sizeof text));
     if ((r->execs | r->forks | r->exits) != 0) {
         (void)snprintf(text, sizeof text,
-                       "%" PRIu64 " started, %" PRIu64 " program%s executed, %" PRIu64
-                       " ended, %" PRIu64 " of them by a signal; signals sent: %" PRIu64
+                       "%" PRIu64 " started, %" PRIu64 " %s executed, %" PRIu64 " ended, %" PRIu64
+                       " of them by a signal; signals sent: %" PRIu64
                        "; killed for memory: %" PRIu64,
-                       r->forks, r->execs, r->execs == 1 ? "" : "s", r->exits, r->exits_by_signal,
-                       r->signals, r->oom_kills);
+                       r->forks, r->execs, plural(r->execs, "program", "programs"), r->exits,
+                       r->exits_by_signal, r->signals, r->oom_kills);
         line(stdout, "processes", text);
     }
     print_syscalls(r);
@@ -214,10 +217,10 @@ print_lists(const struct stockade_record *r)
     for (size_t i = 0; i < r->executed_n; i++) {
         const struct stockade_execution *x = &r->executed[i];
         char path[TEXT_MAX - 100];
-        (void)snprintf(text, sizeof text, "%s%s, %" PRIu64 " time%s, arguments %s",
+        (void)snprintf(text, sizeof text, "%s%s, %" PRIu64 " %s, arguments %s",
                        text_clean(x->path, path, sizeof path),
-                       x->unnamed ? " (memfd or deleted)" : "", x->count, x->count == 1 ? "" : "s",
-                       x->args_hash);
+                       x->unnamed ? " (memfd or deleted)" : "", x->count,
+                       plural(x->count, "time", "times"), x->args_hash);
         line(stdout, "executed", text);
     }
     for (size_t i = 0; i < r->findings_n; i++) {
@@ -257,8 +260,8 @@ print_completeness(const struct stockade_record *r)
     if (r->hooks_n > 0)
         line(stdout, "seen by", text);
     for (size_t i = 0; i < r->lost_n; i++) {
-        (void)snprintf(text, sizeof text, "%" PRIu64 " event%s of the class %s", r->lost[i].events,
-                       r->lost[i].events == 1 ? "" : "s", r->lost[i].class_name);
+        (void)snprintf(text, sizeof text, "%" PRIu64 " %s of the class %s", r->lost[i].events,
+                       plural(r->lost[i].events, "event", "events"), r->lost[i].class_name);
         line(stdout, "lost", text);
     }
     for (size_t i = 0; i < r->missing_n; i++)

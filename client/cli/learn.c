@@ -13,6 +13,7 @@
 
 #include "proto/auto.h"
 #include "proto/glob.h"
+#include "proto/plural.h"
 #include "proto/target.h"
 #include "proto/utf8.h"
 #include "proto/yaml_write.h"
@@ -251,8 +252,9 @@ add_gaps(struct learning *l, const struct learnt_job *j, struct err *e)
             l, e, "job %.*s: some of its destinations, denials or programs are not in its record",
             JOB_SHOWN, j->id);
     for (size_t i = 0; i < c->n_lost && r == 0; i++)
-        r = learning_note(l, e, "job %.*s: %" PRIu64 " events of class %s were lost", JOB_SHOWN,
-                          j->id, c->lost[i]->events, c->lost[i]->event_class);
+        r = learning_note(l, e, "job %.*s: %" PRIu64 " %s of class %s %s lost", JOB_SHOWN, j->id,
+                          c->lost[i]->events, plural(c->lost[i]->events, "event", "events"),
+                          c->lost[i]->event_class, plural(c->lost[i]->events, "was", "were"));
     for (size_t i = 0; i < c->n_missing && !c->complete && r == 0; i++)
         r = learning_note(l, e, "job %.*s: not watched: %s", JOB_SHOWN, j->id, c->missing[i]);
     return r == 0 && !c->complete
@@ -370,7 +372,8 @@ put_comments(struct text *t, const char *what, const struct set *s)
         put(t, s->from[i][0] != '\0' ? " (job %s)\n" : "%s\n", s->from[i]);
     }
     if (s->left_out > 0)
-        put(t, "# ... and more that did not fit here: %zu times\n", s->left_out);
+        put(t, "# ... and more that did not fit here: %zu %s\n", s->left_out,
+            plural(s->left_out, "time", "times"));
 }
 
 static void

@@ -393,6 +393,14 @@ missing_value(struct reading *r, const struct option_row *row)
     return -EINVAL;
 }
 
+// An argument that a script has not filled in: no command has one that may be empty.
+static int
+empty_argument(struct reading *r, int number)
+{
+    (void)snprintf(r->p->why, sizeof r->p->why, "argument %d must not be empty", number);
+    return -EINVAL;
+}
+
 static int
 read_value(struct reading *r, const struct option_row *row, const char *value)
 {
@@ -498,6 +506,8 @@ options_parse(struct options *o, const struct option_row *const *groups, bool re
             took = parse_letters(&r, groups, argc - i, argv + i);
         else if (rest)
             break;
+        else if (argv[i][0] == '\0')
+            return empty_argument(&r, kept + 1);
         else
             argv[kept++] = argv[i];
         if (took < 0)

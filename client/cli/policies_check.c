@@ -11,6 +11,7 @@
 #include "policies.h"
 #include "proto/auto.h"
 #include "proto/now.h"
+#include "proto/plural.h"
 #include "proto/yaml_message.h"
 #include "proto/yaml_tree.h"
 
@@ -35,9 +36,9 @@ policies_check(const struct policing *p)
                                   "layers", (json_int_t)v.layers, "rules", (json_int_t)v.rules,
                                   "tests", (json_int_t)v.tests, "digest", digest));
     else
-        (void)printf("ok: %u layer%s, %u rule%s, %u test%s; digest %.16s\n", v.layers,
-                     v.layers == 1 ? "" : "s", v.rules, v.rules == 1 ? "" : "s", v.tests,
-                     v.tests == 1 ? "" : "s", digest);
+        (void)printf("ok: %u %s, %u %s, %u %s; digest %.16s\n", v.layers,
+                     plural(v.layers, "layer", "layers"), v.rules, plural(v.rules, "rule", "rules"),
+                     v.tests, plural(v.tests, "test", "tests"), digest);
     policy_free(policy);
     return code == EXIT_OK ? cli_flush(p->c) : code;
 }
@@ -220,7 +221,7 @@ report(const struct testing *t)
         code = json_put(json_pack("{sI sI sO}", "tests", (json_int_t)t->run, "failures",
                                   (json_int_t)t->failures, "failed", t->failed));
     else
-        (void)printf("%u test%s, %u failed\n", t->run, t->run == 1 ? "" : "s", t->failures);
+        (void)printf("%u %s, %u failed\n", t->run, plural(t->run, "test", "tests"), t->failures);
     if (code == EXIT_OK)
         code = cli_flush(t->p->c);
     return code == EXIT_OK && t->failures > 0 ? EXIT_PROBLEM : code;

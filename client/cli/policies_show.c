@@ -7,6 +7,7 @@
 
 #include "json.h"
 #include "policies.h"
+#include "proto/plural.h"
 #include "proto/yaml_write.h"
 #include "server/access/policy_answer.h"
 #include "text.h"
@@ -189,12 +190,12 @@ policies_reload(const struct policing *p)
         (const Stockade__V1__PolicyServiceReloadResponse *)out;
     if (p->o->json)
         return policies_json(out);
-    (void)printf("%s: %" PRIu32 " layer%s, %" PRIu32 " rule%s, %" PRIu32 " test%s\n",
+    (void)printf("%s: %" PRIu32 " %s, %" PRIu32 " %s, %" PRIu32 " %s\n",
                  !m->changed   ? "unchanged"
                  : p->o->check ? "would change"
                                : "changed",
-                 m->layers, m->layers == 1 ? "" : "s", m->rules, m->rules == 1 ? "" : "s", m->tests,
-                 m->tests == 1 ? "" : "s");
+                 m->layers, plural(m->layers, "layer", "layers"), m->rules,
+                 plural(m->rules, "rule", "rules"), m->tests, plural(m->tests, "test", "tests"));
     print_digest("digest ", &m->digest);
     return cli_flush(p->c);
 }

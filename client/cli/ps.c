@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "proto/now.h"
+#include "proto/plural.h"
 #include "cli.h"
 #include "bill.h"
 #include "commands.h"
@@ -233,9 +234,10 @@ static void
 report_gap(const struct log *l)
 {
     if (l->sink.gap_bytes > 0 && !l->json)
-        (void)fprintf(stderr, "stockade logs: %llu bytes of output were discarded%s\n",
-                      (unsigned long long)l->sink.gap_bytes,
-                      l->sink.limit ? " (the limit output)" : "");
+        (void)fprintf(
+            stderr, "stockade logs: %llu %s of output %s discarded%s\n",
+            (unsigned long long)l->sink.gap_bytes, plural(l->sink.gap_bytes, "byte", "bytes"),
+            plural(l->sink.gap_bytes, "was", "were"), l->sink.limit ? " (the limit output)" : "");
 }
 
 static int

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/plural.h"
 #include "proto/quantity.h"
 #include "cli.h"
 #include "commands.h"
@@ -91,8 +92,8 @@ rules_print(const struct detect_view *v)
     if (v->kernel_calls > 0)
         (void)printf("calls        the kernel reports and counts %u for this rule\n",
                      v->kernel_calls);
-    (void)printf("cost         up to %u comparisons for an event, %zu KiB of counts\n", v->steps,
-                 v->table_bytes >> 10);
+    (void)printf("cost         up to %u %s for an event, %zu KiB of counts\n", v->steps,
+                 plural(v->steps, "comparison", "comparisons"), v->table_bytes >> 10);
     for (size_t i = 0; i < v->rule->n_exceptions; i++)
         (void)printf("exception    %s\n", text_clean(v->rule->exceptions[i]->reason, a, sizeof a));
     (void)printf("tests        %zu\n", v->rule->n_tests);
@@ -125,7 +126,9 @@ check(const struct ruling *r, const struct detect *d)
     if (r->o->json)
         return json_put(json_pack("{si si sI}", "rules", (int)rules, "tests", (int)tests,
                                   "table_bytes", (json_int_t)bytes));
-    (void)printf("%zu rules, %zu tests passed, %zu KiB of counts\n", rules, tests, bytes >> 10);
+    (void)printf("%zu %s, %zu %s passed, %zu KiB of counts\n", rules,
+                 plural(rules, "rule", "rules"), tests, plural(tests, "test", "tests"),
+                 bytes >> 10);
     return EXIT_OK;
 }
 

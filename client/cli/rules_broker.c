@@ -7,6 +7,7 @@
 
 #include "proto/arena.h"
 #include "proto/config_read.h"
+#include "proto/plural.h"
 #include "proto/quantity.h"
 #include "cli.h"
 #include "json.h"
@@ -113,9 +114,9 @@ print_rule(const Stockade__V1__RuleState *m)
     (void)printf("decided by   %s", text_clean(m->decided_by, a, sizeof a));
     (void)printf(m->decided_why[0] != '\0' ? ": %s\n" : "%s\n",
                  text_clean(m->decided_why, a, sizeof a));
-    (void)printf("cost         up to %" PRIu32 " comparisons for an event, %" PRIu64
-                 " KiB of counts",
-                 m->comparisons_max, m->table_bytes >> 10);
+    (void)printf("cost         up to %" PRIu32 " %s for an event, %" PRIu64 " KiB of counts",
+                 m->comparisons_max, plural(m->comparisons_max, "comparison", "comparisons"),
+                 m->table_bytes >> 10);
     if (m->measured_ns > 0)
         (void)printf("; measured: %" PRIu64 " ns for an event", m->measured_ns);
     (void)putchar('\n');
@@ -132,8 +133,9 @@ print_rule(const Stockade__V1__RuleState *m)
                  ", findings %" PRIu64 "\n",
                  m->compared, m->matched, m->excepted, m->findings);
     if (m->missed + m->displaced > 0)
-        (void)printf("missed       %" PRIu64 " lost events, %" PRIu64 " counts given up\n",
-                     m->missed, m->displaced);
+        (void)printf("missed       %" PRIu64 " lost %s, %" PRIu64 " %s given up\n", m->missed,
+                     plural(m->missed, "event", "events"), m->displaced,
+                     plural(m->displaced, "count", "counts"));
     if (m->incomplete)
         (void)printf("incomplete   its counts of this window may be too low\n");
     if (m->file[0] != '\0')

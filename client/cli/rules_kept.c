@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "proto/arena.h"
+#include "proto/plural.h"
 #include "proto/wire.h"
 #include "cli.h"
 #include "json.h"
@@ -100,9 +101,12 @@ report(const struct ruling *r, struct replay *p)
         return json_put(json_pack("{sI sI so so}", "events", (json_int_t)p->events, "missed",
                                   (json_int_t)p->missed, "rules", rules, "findings", p->found));
     json_decref(rules);
-    (void)printf("%" PRIu64 " events, %" PRIu64 " findings\n", p->events, p->findings);
+    (void)printf("%" PRIu64 " %s, %" PRIu64 " %s\n", p->events,
+                 plural(p->events, "event", "events"), p->findings,
+                 plural(p->findings, "finding", "findings"));
     if (p->missed > 0)
-        (void)printf("%" PRIu64 " events are no longer kept\n", p->missed);
+        (void)printf("%" PRIu64 " %s no longer kept\n", p->missed,
+                     plural(p->missed, "event is", "events are"));
     return EXIT_OK;
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "proto/plural.h"
 #include "cli.h"
 #include "bill.h"
 #include "commands.h"
@@ -232,8 +233,8 @@ judge_output(const struct job *j, const struct stockade_result *r, int code)
         why = "were cut by the limit output; --output raises it";
     else if (gone_bytes(j, r) == 0)
         why = "exceed what -o json holds (64 MiB of each stream); omit -o json to get all output";
-    (void)fprintf(stderr, "stockade %s: %llu bytes of output %s\n", j->command->name,
-                  (unsigned long long)missing, why);
+    (void)fprintf(stderr, "stockade %s: %llu %s of output %s\n", j->command->name,
+                  (unsigned long long)missing, plural(missing, "byte", "bytes"), why);
     bool ok = j->options->output_cut != NULL && strcmp(j->options->output_cut, "ok") == 0;
     return code == EXIT_OK && !ok ? EXIT_CUT : code;
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/plural.h"
 #include "cli.h"
 #include "diff.h"
 #include "text.h"
@@ -120,8 +121,9 @@ print_sent(const struct stockade_simulated_connection *s)
     for (; n < s->data_n && n < SHOWN; n++)
         data[n] = (char)(bytes[n] >= ' ' && bytes[n] < 127 ? bytes[n] : '.');
     data[n] = '\0';
-    (void)fprintf(stderr, "> %-4s %-36s %" PRIu64 " bytes  %s\n", s->protocol,
-                  text_clean(s->destination, to, sizeof to), s->out_bytes, data);
+    (void)fprintf(stderr, "> %-4s %-36s %" PRIu64 " %s  %s\n", s->protocol,
+                  text_clean(s->destination, to, sizeof to), s->out_bytes,
+                  plural(s->out_bytes, "byte", "bytes"), data);
 }
 
 static void
@@ -139,9 +141,10 @@ print_more(const struct stockade_simulation *m)
 {
     if (m->more)
         (void)fprintf(stderr, "and more changes\n");
-    if (m->sent_total > m->sent_n || m->sent_lost)
-        (void)fprintf(stderr, "and %" PRIu64 " more connections%s\n",
-                      m->sent_total - (m->sent_total > m->sent_n ? m->sent_n : m->sent_total),
+    const uint64_t more = m->sent_total > m->sent_n ? m->sent_total - m->sent_n : 0;
+    if (more > 0 || m->sent_lost)
+        (void)fprintf(stderr, "and %" PRIu64 " more %s%s\n", more,
+                      plural(more, "connection", "connections"),
                       m->sent_lost ? ", or more: the relay was restarted" : "");
     if (m->refused_total > m->refused_n)
         (void)fprintf(stderr, "refusals in all: %" PRIu64 "\n", m->refused_total);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "proto/now.h"
+#include "proto/plural.h"
 #include "actions.h"
 #include "commands.h"
 #include "diff.h"
@@ -36,8 +37,9 @@ print_snapshot(const struct stockade_snapshot *p)
     (void)printf("sandbox       %s\n", text_clean(p->sandbox_id, text, sizeof text));
     (void)printf("age           %s\n",
                  units_show_age(now_wall_ms() - p->created_ms, age, sizeof age));
-    (void)printf("size          %s in %llu inodes, with all below it %s in %llu\n",
+    (void)printf("size          %s in %llu %s, with all below it %s in %llu\n",
                  units_show_bytes(p->bytes, size, sizeof size), (unsigned long long)p->inodes,
+                 plural(p->inodes, "inode", "inodes"),
                  units_show_bytes(p->total_bytes, total, sizeof total),
                  (unsigned long long)p->total_inodes);
     if (p->kept_id[0] != '\0')
@@ -60,21 +62,19 @@ print_snapshot(const struct stockade_snapshot *p)
 static int
 fail(const struct acting *a, struct stockade_error *e)
 {
-    if (strcmp(e->subject, "name") == 0)
-        e->subject[0] = '\0'; // an argument, not an option
     return a->sandbox[0] != '\0' && e->code == STOCKADE_NOT_FOUND &&
                    strcmp(e->reason, "SNAPSHOT_UNKNOWN") != 0
                ? cli_fail_sandbox(a->s, a->c, a->o->args[1], e)
-               : cli_fail(a->c, a->name != NULL ? a->name : "", e);
+               : actions_fail(a, e, "name");
 }
 
 static void
 warn_of_ended(const struct acting *a, const struct stockade_snapshot *p)
 {
     if (p->operations_ended > 0 && !a->o->json)
-        (void)fprintf(stderr, "stockade: %u operation%s on files of the sandbox %s cut off\n",
-                      p->operations_ended, p->operations_ended == 1 ? "" : "s",
-                      p->operations_ended == 1 ? "was" : "were");
+        (void)fprintf(stderr, "stockade: %u %s cut off\n", p->operations_ended,
+                      plural(p->operations_ended, "operation on files of the sandbox was",
+                             "operations on files of the sandbox were"));
 }
 
 static int

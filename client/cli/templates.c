@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "proto/now.h"
+#include "proto/plural.h"
 #include "actions.h"
 #include "build.h"
 #include "build_key.h"
@@ -71,8 +72,8 @@ print_steps(const struct stockade_sandbox_template *t)
         for (size_t k = 0; k < s->destinations_n; k++)
             print_line("  reached", s->destinations[k]);
     }
-    (void)snprintf(text, sizeof text, "%llu steps are not listed",
-                   (unsigned long long)t->steps_omitted);
+    (void)snprintf(text, sizeof text, "%llu %s not listed", (unsigned long long)t->steps_omitted,
+                   plural(t->steps_omitted, "step is", "steps are"));
     if (t->steps_omitted > 0)
         print_line("step", text);
 }
@@ -96,8 +97,8 @@ print_template(const struct stockade_sandbox_template *t)
     print_line("snapshot", t->snapshot);
     (void)printf("age           %s\n",
                  units_show_age(now_wall_ms() - t->created_ms, age, sizeof age));
-    (void)printf("size          %s in %llu inodes\n", units_show_bytes(t->bytes, size, sizeof size),
-                 (unsigned long long)t->inodes);
+    (void)printf("size          %s in %llu %s\n", units_show_bytes(t->bytes, size, sizeof size),
+                 (unsigned long long)t->inodes, plural(t->inodes, "inode", "inodes"));
     print_line("network", t->network);
     print_line("workdir", t->workdir);
     for (size_t i = 0; i < t->env_n; i++) {
@@ -137,7 +138,7 @@ create(const struct acting *a)
     o.env = a->o->env;
     o.env_n = a->o->env_n;
     if (stockade_template_create(a->s, a->name, from, &o, &t, &e) < 0)
-        return cli_fail(a->c, a->name, &e);
+        return actions_fail(a, &e, "name");
     int code = EXIT_OK;
     if (a->o->json)
         code = json_put(json_of_template(t));
@@ -153,7 +154,7 @@ show(const struct acting *a)
     struct stockade_error e;
     const struct stockade_sandbox_template *t = NULL;
     if (stockade_template_get(a->s, a->name, &t, &e) < 0)
-        return cli_fail(a->c, a->name, &e);
+        return actions_fail(a, &e, "name");
     int code = put(a, t);
     stockade_free(t);
     return code;
@@ -163,7 +164,7 @@ static int
 remove_it(const struct acting *a)
 {
     struct stockade_error e;
-    return stockade_template_delete(a->s, a->name, &e) < 0 ? cli_fail(a->c, a->name, &e) : EXIT_OK;
+    return stockade_template_delete(a->s, a->name, &e) < 0 ? actions_fail(a, &e, "name") : EXIT_OK;
 }
 
 static int
@@ -246,7 +247,7 @@ prune(const struct acting *a)
         return json_put(p.names);
     json_decref(p.names);
     if (code == EXIT_OK)
-        (void)printf("%zu kept steps deleted, with files of %s\n", n,
+        (void)printf("%zu kept %s deleted, with files of %s\n", n, plural(n, "step", "steps"),
                      units_show_bytes(p.bytes, size, sizeof size));
     return code;
 }

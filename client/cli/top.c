@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "proto/plural.h"
 #include "cli.h"
 #include "commands.h"
 #include "json.h"
@@ -290,11 +291,10 @@ print_sums(const struct top *t, const struct row *rows, FILE *to)
         alerts += rows[i].now->alerts;
         jobs += rows[i].now->jobs;
     }
-    (void)fprintf(to,
-                  "%zu sandbox%s, %u job%s, CPU %.1f%%, memory %s, denied %" PRIu64
-                  ", alerts %" PRIu64 "\n\n",
-                  t->now.n, t->now.n == 1 ? "" : "es", jobs, jobs == 1 ? "" : "s", cpu,
-                  units_show_bytes(memory, text, sizeof text), denials, alerts);
+    (void)fprintf(
+        to, "%zu %s, %u %s, CPU %.1f%%, memory %s, denied %" PRIu64 ", alerts %" PRIu64 "\n\n",
+        t->now.n, plural(t->now.n, "sandbox", "sandboxes"), jobs, plural(jobs, "job", "jobs"), cpu,
+        units_show_bytes(memory, text, sizeof text), denials, alerts);
 }
 
 // Draws over the previous table, truncated to the terminal's size. \033[K clears the rest of a line, \033[J the lines

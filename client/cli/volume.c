@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "proto/now.h"
+#include "proto/plural.h"
 #include "actions.h"
 #include "commands.h"
 #include "json.h"
@@ -27,12 +28,12 @@ print_volume(const struct stockade_volume *v)
 {
     char text[CELL_MAX], size[32], age[16];
     (void)printf("name       %s\n", text_clean(v->name, text, sizeof text));
-    (void)printf("size       %s in %llu inodes\n", units_show_bytes(v->bytes, size, sizeof size),
-                 (unsigned long long)v->inodes);
+    (void)printf("size       %s in %llu %s\n", units_show_bytes(v->bytes, size, sizeof size),
+                 (unsigned long long)v->inodes, plural(v->inodes, "inode", "inodes"));
     if (v->measured)
-        (void)printf("used       %s in %llu inodes\n",
+        (void)printf("used       %s in %llu %s\n",
                      units_show_bytes(v->used_bytes, size, sizeof size),
-                     (unsigned long long)v->used_inodes);
+                     (unsigned long long)v->used_inodes, plural(v->used_inodes, "inode", "inodes"));
     (void)printf("age        %s\n", units_show_age(now_wall_ms() - v->created_ms, age, sizeof age));
     (void)printf("sandboxes  %u\n", v->sandboxes);
 }
@@ -45,7 +46,7 @@ create(const struct acting *a)
     struct stockade_error e;
     const struct stockade_volume *v = NULL;
     if (stockade_volume_create(a->s, a->name, a->o->size, a->o->limits.inodes, &v, &e) < 0)
-        return actions_fail(a, &e, NULL);
+        return actions_fail(a, &e, "name");
     int code = a->o->json ? json_put(json_of_volume(v)) : EXIT_OK;
     stockade_free(v);
     return code;
@@ -57,7 +58,7 @@ show(const struct acting *a)
     struct stockade_error e;
     const struct stockade_volume *v = NULL;
     if (stockade_volume_get(a->s, a->name, &v, &e) < 0)
-        return actions_fail(a, &e, NULL);
+        return actions_fail(a, &e, "name");
     int code = EXIT_OK;
     if (a->o->json)
         code = json_put(json_of_volume(v));
@@ -71,7 +72,7 @@ static int
 remove_it(const struct acting *a)
 {
     struct stockade_error e;
-    return stockade_volume_delete(a->s, a->name, a->o->force, &e) < 0 ? actions_fail(a, &e, NULL)
+    return stockade_volume_delete(a->s, a->name, a->o->force, &e) < 0 ? actions_fail(a, &e, "name")
                                                                       : EXIT_OK;
 }
 
@@ -94,7 +95,7 @@ list_page(const struct acting *a, struct listing *l)
     struct stockade_error e;
     const struct stockade_volumes *all = NULL;
     if (stockade_volume_list(a->s, l->page, &all, &e) < 0)
-        return actions_fail(a, &e, NULL);
+        return actions_fail(a, &e, "name");
     for (size_t i = 0; i < all->n && l->table != NULL; i++) {
         (void)json_array_append_new(l->array, json_of_volume(&all->items[i]));
         (void)add_row(l->table, &all->items[i]);

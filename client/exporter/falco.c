@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/plural.h"
 #include "facts.h"
 #include "members.h"
 
@@ -108,7 +109,8 @@ falco_gap_line(uint64_t count, const char *reason, int64_t time_ns, const char *
     if (count == 0)
         (void)snprintf(text, sizeof text, "an unknown number of events was missed: %.32s", reason);
     else
-        (void)snprintf(text, sizeof text, "%" PRIu64 " events were missed: %.32s", count, reason);
+        (void)snprintf(text, sizeof text, "%" PRIu64 " %s missed: %.32s", count,
+                       plural(count, "event was", "events were"), reason);
     put_output(o, text);
     (void)json_array_append_new(tags, json_string("stockade"));
     put(o, "tags", tags);

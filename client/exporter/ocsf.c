@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "proto/host_port.h"
+#include "proto/plural.h"
 #include "stockade/v1/telemetry_service.pb-c.h"
 #include "facts.h"
 #include "members.h"
@@ -327,8 +328,10 @@ static void
 fill_base(json_t *o, const struct stockade_event *event)
 {
     char message[128];
-    (void)snprintf(message, sizeof message, "%" PRIu64 " events of class %.32s were lost",
-                   fact_number(event, "events"), fact_text(event, "event_class"));
+    const uint64_t n = fact_number(event, "events");
+    (void)snprintf(message, sizeof message, "%" PRIu64 " %s of class %.32s %s lost", n,
+                   plural(n, "event", "events"), fact_text(event, "event_class"),
+                   plural(n, "was", "were"));
     put_text(o, "message", message);
 }
 
@@ -513,8 +516,8 @@ ocsf_gap_line(uint64_t count, const char *reason, int64_t time_ns)
         (void)snprintf(message, sizeof message, "an unknown number of events was missed: %.32s",
                        reason);
     else
-        (void)snprintf(message, sizeof message, "%" PRIu64 " events were missed: %.32s", count,
-                       reason);
+        (void)snprintf(message, sizeof message, "%" PRIu64 " %s missed: %.32s", count,
+                       plural(count, "event was", "events were"), reason);
     put(o, "time", json_integer(time_ns / NS_PER_MS));
     put(o, "severity_id", json_integer(2));
     put(o, "metadata", metadata("", ""));

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "proto/now.h"
+#include "proto/plural.h"
 #include "proto/wire.h"
 #include "opentelemetry/proto/common/v1/common.pb-c.h"
 #include "opentelemetry/proto/logs/v1/logs.pb-c.h"
@@ -102,7 +103,8 @@ otlp_log_gap(struct otlp *o, uint64_t count, const char *reason, struct sink_byt
     if (count == 0)
         (void)snprintf(text, sizeof text, "an unknown number of events was missed: %.32s", reason);
     else
-        (void)snprintf(text, sizeof text, "%" PRIu64 " events were missed: %.32s", count, reason);
+        (void)snprintf(text, sizeof text, "%" PRIu64 " %s missed: %.32s", count,
+                       plural(count, "event was", "events were"), reason);
     m.event_name = "stockade.events_missed";
     m.time_unix_nano = (uint64_t)now_ns(CLOCK_REALTIME);
     m.severity_number = severities[3].number;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/plural.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
 
@@ -65,7 +66,8 @@ log_one(struct failures *f, const char *peer, uint64_t now_ns, const struct err 
     const struct log_about about = {.tenant = peer};
     if (now_ns - f->log_from_ns >= NS_PER_MINUTE) {
         if (f->unlogged > 0)
-            log_event(LOG_WARNING, "credential-refused", "%u more lines like these", f->unlogged);
+            log_event(LOG_WARNING, "credential-refused", "%u more %s", f->unlogged,
+                      plural(f->unlogged, "line like this", "lines like these"));
         f->log_from_ns = now_ns;
         f->logged = f->unlogged = 0;
     }

@@ -17,6 +17,7 @@
 
 #include "proto/auto.h"
 #include "proto/now.h"
+#include "proto/plural.h"
 #include "server/base/log.h"
 #include "server/base/loop.h"
 #include "server/base/metrics.h"
@@ -106,7 +107,8 @@ static void
 succeeded(struct row *r, const struct jwt_issuer *issuer, struct jwks *keys)
 {
     if (r->failures > 0 || r->keys == NULL)
-        log_event(LOG_INFO, "issuer-keys", "%s: %zu keys", r->from, keys->n);
+        log_event(LOG_INFO, "issuer-keys", "%s: %zu %s", r->from, keys->n,
+                  plural(keys->n, "key", "keys"));
     jwks_free(r->keys);
     r->keys = keys;
     r->got_ms = boot_ms();

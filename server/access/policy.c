@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "policy_private.h"
+#include "proto/plural.h"
 #include "proto/quantity.h"
 
 #define NS_PER_MS UINT64_C(1000000)
@@ -243,8 +244,8 @@ deny_rate(struct policy_decision *out, const struct policy_rule *r, uint32_t cal
     const uint64_t shown_ms =
         out->retry_ms > 10000 ? (out->retry_ms + 998) / 1000 * 1000 : out->retry_ms;
     (void)snprintf(out->rule, sizeof out->rule, "%s", r->name);
-    (void)snprintf(out->allowed, sizeof out->allowed, "%llu calls in %s, %llu at once",
-                   (unsigned long long)b->calls,
+    (void)snprintf(out->allowed, sizeof out->allowed, "%llu %s in %s, %llu at once",
+                   (unsigned long long)b->calls, plural(b->calls, "call", "calls"),
                    quantity_write(b->period_ms, quantity_time_ms, period),
                    (unsigned long long)(b->room_ns / b->step_ns));
     if (never)

@@ -11,6 +11,7 @@
 #include "caveats.h"
 #include "private.h"
 #include "proto/auto.h"
+#include "proto/plural.h"
 #include "server/state/state.h"
 
 enum { DIGEST = 32, REVOKED_BUCKETS = 1024 };
@@ -476,9 +477,8 @@ forget_expired_uses(struct access *a)
 static int
 used_up(uint64_t most, struct err *e)
 {
-    int r =
-        err_set(e, ERR_PERMISSION_DENIED, "the token was used as often as it may be: %llu times",
-                (unsigned long long)most);
+    int r = err_set(e, ERR_PERMISSION_DENIED, "the token was used as often as it may be: %llu %s",
+                    (unsigned long long)most, plural(most, "time", "times"));
     err_detail(e, "CAVEAT", "uses", "ask its maker for another one");
     err_rule(e, "token/uses", "nothing more with this token");
     return r;

@@ -21,6 +21,7 @@
 #include "server/network/witness.h"
 #include "proto/detect.h"
 #include "proto/now.h"
+#include "proto/plural.h"
 #include "server/telemetry/record.h"
 #include "server/relay/relay.h"
 #include "server/sandbox/agent.h"
@@ -411,8 +412,8 @@ on_job_settled(void *cookie, struct sandbox *s, struct job *j)
     bool frozen = profiles_run(&a->profiles, n);
     const struct profile_set *set = &a->profiles.set[n];
     if (frozen) {
-        log_event(LOG_INFO, "profile", "template %s: version %u is frozen after %u runs",
-                  set->template, set->version, set->runs);
+        log_event(LOG_INFO, "profile", "template %s: version %u is frozen after %u %s",
+                  set->template, set->version, set->runs, plural(set->runs, "run", "runs"));
         anomaly_changed(a, n);
     }
     if (!frozen && (!set->changed || now - a->saved_ns < SAVE_EVERY_S * 1000000000ULL))

@@ -13,6 +13,7 @@
 #include "private.h"
 #include "proto/detect.h"
 #include "proto/now.h"
+#include "proto/plural.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
 #include "server/base/server.h"
@@ -42,7 +43,8 @@ write_sensitive(const struct bpf *bpf, const struct anomaly_settings *settings)
         anomaly_sensitive_write(&table, bpf->fd[BPF_FD_SENSITIVE], bpf->fd[BPF_FD_SENSITIVE_HINTS]);
     metrics_add(METRIC_PATHS_UNWATCHED, lost);
     if (lost > 0)
-        log_event(LOG_WARNING, "anomaly", "%u sensitive paths are not watched", lost);
+        log_event(LOG_WARNING, "anomaly", "%u sensitive %s not watched", lost,
+                  plural(lost, "path is", "paths are"));
     return lost;
 }
 
@@ -171,8 +173,8 @@ anomaly_ruled_write(struct anomaly *a)
     r->version++;
     metrics_add(METRIC_RULED_UNWATCHED, lost);
     if (lost > 0)
-        log_event(LOG_WARNING, "anomaly",
-                  "%u destinations or system calls of rules are not watched", lost);
+        log_event(LOG_WARNING, "anomaly", "%u %s of rules not watched", lost,
+                  plural(lost, "destination or system call", "destinations or system calls"));
     if (r->marks_n == 0)
         return;
     list_each(it, sandboxes_owned(a->srv->sandboxes))

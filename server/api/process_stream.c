@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/plural.h"
 #include "server/sandbox/command.h"
 #include "server/config/config.h"
 #include "server/sandbox/job.h"
@@ -500,9 +501,9 @@ process_attach(struct server *s, struct call *c, const ProtobufCMessage *req)
     if (j != NULL)
         job_view(j, &v);
     if (j != NULL && m->offset > v.output_bytes) {
-        (void)err_set(&e, ERR_OUT_OF_RANGE,
-                      "offset %llu is beyond the end of the output, %llu bytes",
-                      (unsigned long long)m->offset, (unsigned long long)v.output_bytes);
+        (void)err_set(&e, ERR_OUT_OF_RANGE, "offset %llu is beyond the end of the output, %llu %s",
+                      (unsigned long long)m->offset, (unsigned long long)v.output_bytes,
+                      plural(v.output_bytes, "byte", "bytes"));
         j = NULL;
     }
     if (j == NULL) {

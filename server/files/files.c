@@ -10,6 +10,7 @@
 
 #include "proto/auto.h"
 #include "proto/fdpass.h"
+#include "proto/plural.h"
 #include "server/base/loop.h"
 #include "server/base/metrics.h"
 #include "server/base/server.h"
@@ -210,9 +211,9 @@ check_room(const struct files *all, const struct box *b, struct err *e)
 {
     if (all->table.n < FILES_OPS_MAX && b->ops_n < FILES_OPS_OF_SANDBOX)
         return 0;
-    int r = err_set(e, ERR_RESOURCE_EXHAUSTED,
-                    "%zu operations on files are in progress, %u of them in this sandbox",
-                    all->table.n, b->ops_n);
+    int r = err_set(
+        e, ERR_RESOURCE_EXHAUSTED, "%zu %s in progress, %u of them in this sandbox", all->table.n,
+        plural(all->table.n, "operation on files is", "operations on files are"), b->ops_n);
     err_detail(e, "FILES_FULL", "files", "try again when some of them have ended");
     return r;
 }
@@ -362,8 +363,8 @@ files_send(struct files_op *op, uint64_t offset, const void *bytes, size_t n, ui
 {
     const uint8_t *at = bytes;
     if (offset > op->sent || op->finished)
-        return err_set(e, ERR_OUT_OF_RANGE, "%llu bytes were sent, not %llu",
-                       (unsigned long long)op->sent, (unsigned long long)offset);
+        return err_set(e, ERR_OUT_OF_RANGE, "%llu %s sent, not %llu", (unsigned long long)op->sent,
+                       plural(op->sent, "byte was", "bytes were"), (unsigned long long)offset);
     uint64_t known = op->sent - offset;
     at += known < n ? known : n;
     n -= known < n ? (size_t)known : n;
@@ -386,8 +387,8 @@ int
 files_finish(struct files_op *op, uint64_t bytes, struct err *e)
 {
     if (bytes != op->sent)
-        return err_set(e, ERR_OUT_OF_RANGE, "%llu bytes were sent, not %llu",
-                       (unsigned long long)op->sent, (unsigned long long)bytes);
+        return err_set(e, ERR_OUT_OF_RANGE, "%llu %s sent, not %llu", (unsigned long long)op->sent,
+                       plural(op->sent, "byte was", "bytes were"), (unsigned long long)bytes);
     if (op->finished)
         return 0;
     op->finished = true;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "proto/container_of.h"
+#include "proto/plural.h"
 #include "proto/wire.h"
 #include "server/base/metrics.h"
 #include "audited.h"
@@ -237,8 +238,9 @@ charge(struct tenant *t, const struct rpc_limits *l, uint64_t bytes, struct err 
 {
     int r = tenant_charge(t, LEDGER_CALLS, 1, l->calls_per_uid_max, e);
     if (r == -EDQUOT) {
-        (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%u calls of %s are open",
-                      (unsigned)l->calls_per_uid_max, t->name);
+        (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%u %s of %s %s open",
+                      (unsigned)l->calls_per_uid_max, plural(l->calls_per_uid_max, "call", "calls"),
+                      t->name, plural(l->calls_per_uid_max, "is", "are"));
         err_detail(e, "CALLS_PER_UID", t->name, "wait for one of them to end");
         err_rule(e, "rpc.calls_per_uid", "as many calls as are open");
     }
@@ -283,8 +285,9 @@ take_room(const struct conn *conn, uint64_t bytes, struct err *e)
     const struct rpc *r = conn_rpc(conn);
     if (conn_calls(conn) < r->limits.calls_max)
         return charge(conn_tenant(conn), &r->limits, bytes, e);
-    (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%u calls are open on this connection",
-                  (unsigned)r->limits.calls_max);
+    (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%u %s open on this connection",
+                  (unsigned)r->limits.calls_max,
+                  plural(r->limits.calls_max, "call is", "calls are"));
     err_detail(e, "CALLS_PER_CONNECTION", NULL, "wait for one of them to end");
     return -EDQUOT;
 }

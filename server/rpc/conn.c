@@ -6,6 +6,7 @@
 //     '---(deadline, other bytes)---------------------------'---(peer gone, slow, idle, rpc_close)---------> CLOSING
 //                                                                            on_closed: calls are cancelled, freed
 #include "proto/container_of.h"
+#include "proto/plural.h"
 #include "conn_private.h"
 
 #include <stdio.h>
@@ -79,7 +80,8 @@ log_peer_as(struct rpc *r, const char *tenant, int32_t pid, const char *event, c
     const struct log_about about = {.tenant = tenant};
     if (now - r->log_from_ns >= LOG_PAUSE_MS * NS_PER_MS) {
         if (r->unlogged > 0)
-            log_event(LOG_WARNING, "peers", "%u more lines like these", (unsigned)r->unlogged);
+            log_event(LOG_WARNING, "peers", "%u more %s", (unsigned)r->unlogged,
+                      plural(r->unlogged, "line like this", "lines like these"));
         r->log_from_ns = now;
         r->logged = r->unlogged = 0;
     }

@@ -10,6 +10,7 @@
 #include <strings.h>
 #include <uv.h>
 
+#include "proto/plural.h"
 #include "proto/quantity.h"
 #include "proto/wire.h"
 #include "server/base/metrics.h"
@@ -288,8 +289,9 @@ check_stream(struct dispatch *d, struct call *c, struct err *e)
     if (!c->method->rules->server_streaming)
         return 0;
     if (conn_streams(c->conn) >= c->rpc->limits.streams_max) {
-        (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%u streams are open on this connection",
-                      (unsigned)c->rpc->limits.streams_max);
+        (void)err_set(e, ERR_RESOURCE_EXHAUSTED, "%u %s open on this connection",
+                      (unsigned)c->rpc->limits.streams_max,
+                      plural(c->rpc->limits.streams_max, "stream is", "streams are"));
         err_detail(e, "STREAMS_PER_CONNECTION", NULL, "wait for one of them to end");
         return -ENOSPC;
     }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <uv.h>
 
+#include "proto/plural.h"
 #include "server/base/log.h"
 
 #define MINUTE_NS UINT64_C(60000000000)
@@ -100,7 +101,8 @@ tenants_forget(struct tenants *ts)
             forget(t);
         }
     if (lost > 0)
-        log_event(LOG_ERROR, "ledger", "the ledgers of %u callers were not saved", lost);
+        log_event(LOG_ERROR, "ledger", "the ledgers of %u %s were not saved", lost,
+                  plural(lost, "caller", "callers"));
     return lost;
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "proto/plural.h"
 #include "server/base/idtable.h"
 #include "server/base/list.h"
 #include "server/base/loop.h"
@@ -226,9 +227,10 @@ check_room(const struct forwards *all, const struct sandbox *s, struct err *e)
     const uint32_t of_sandbox = forwards_of(all, s);
     if (all->table.n < FORWARDS_MAX && of_sandbox < FORWARDS_OF_SANDBOX)
         return 0;
-    int r = err_set(e, ERR_RESOURCE_EXHAUSTED,
-                    "%zu connections to sandboxes are open, %u of them to this one", all->table.n,
-                    of_sandbox);
+    int r =
+        err_set(e, ERR_RESOURCE_EXHAUSTED, "%zu %s open, %u of them to this one", all->table.n,
+                plural(all->table.n, "connection to a sandbox is", "connections to sandboxes are"),
+                of_sandbox);
     err_detail(e, "FORWARDS_FULL", "forwards", "close some, or try again later");
     return r;
 }

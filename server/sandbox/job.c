@@ -18,6 +18,7 @@
 #include "server/base/log.h"
 #include "server/base/metrics.h"
 #include "proto/now.h"
+#include "proto/plural.h"
 #include "sandbox.h"
 #include "server/base/server.h"
 #include "spawn.h"
@@ -127,8 +128,8 @@ check_quotas(const struct sandbox *s, const struct job_spec *spec, struct err *e
 {
     const struct sandbox_quotas *q = &sandboxes_settings(s->all)->quotas;
     if (s->jobs_n >= q->jobs_per_sandbox) {
-        int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%u processes already run in this sandbox",
-                        s->jobs_n);
+        int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%u %s in this sandbox", s->jobs_n,
+                        plural(s->jobs_n, "process already runs", "processes already run"));
         err_detail(
             e, "QUOTA_JOBS_PER_SANDBOX", s->id.id,
             "wait for one to end, or raise quotas.jobs_per_sandbox and reload the configuration");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See pool_private.h: a queue that is full, and what is said about a template that is gone.
+#include "proto/plural.h"
 #include "pool_private.h"
 
 #include "server/base/metrics.h"
@@ -14,8 +15,8 @@ pool_say_full(struct pool *p, struct err *e)
     const uint64_t ms = pool_oldest_wait_ns(p) / 1000000;
     if (p->stopped)
         return err_set(e, ERR_UNAVAILABLE, SANDBOX_BROKER_STOPS);
-    int r =
-        err_set(e, ERR_RESOURCE_EXHAUSTED, "%u requests already wait for a sandbox", p->waiting_n);
+    int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%u %s for a sandbox", p->waiting_n,
+                    plural(p->waiting_n, "request already waits", "requests already wait"));
     err_detail(e, "QUEUE_FULL", "quotas.queue", "try again later");
     e->retry_ms = ms < RETRY_MIN_MS   ? RETRY_MIN_MS
                   : ms > RETRY_MAX_MS ? RETRY_MAX_MS

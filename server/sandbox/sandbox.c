@@ -14,6 +14,7 @@
 #include "server/base/loop.h"
 #include "server/base/metrics.h"
 #include "proto/now.h"
+#include "proto/plural.h"
 #include "private.h"
 #include "simulation.h"
 #include "server/base/server.h"
@@ -387,7 +388,8 @@ sandbox_create(struct sandboxes *all, const struct template *t, const struct lim
 {
     const uint32_t most = all->settings->quotas.sandboxes;
     if (all->table.n >= most) {
-        int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%u sandboxes already exist", most);
+        int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%u %s", most,
+                        plural(most, "sandbox already exists", "sandboxes already exist"));
         err_detail(e, "QUOTA_SANDBOXES_IN_ALL", "quotas.sandboxes",
                    "try again later, or raise quotas.sandboxes and reload the configuration");
         e->retry_ms = RETRY_MS;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "proto/container_of.h"
+#include "proto/plural.h"
 #include "agent.h"
 #include "cgstat.h"
 #include "private.h"
@@ -233,8 +234,8 @@ begin(struct sandbox *s, const struct sandbox_swap_plan *plan, struct sandbox_sw
     observers_assert_idle(&s->all->observers);
     int r = sandbox_check_running(s, e);
     if (r == 0 && s->jobs_n > 0) {
-        r = err_set(e, ERR_FAILED_PRECONDITION, "%u processes run in sandbox %s", s->jobs_n,
-                    s->id.id);
+        r = err_set(e, ERR_FAILED_PRECONDITION, "%u %s in sandbox %s", s->jobs_n,
+                    plural(s->jobs_n, "process runs", "processes run"), s->id.id);
         err_detail(e, "JOBS_RUN", s->id.id,
                    "wait for them to end, delete contexts and checkpoints, or stop them");
     }

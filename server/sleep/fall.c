@@ -15,6 +15,7 @@
 
 #include "proto/auto.h"
 #include "proto/now.h"
+#include "proto/plural.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
 #include "server/base/server.h"
@@ -127,10 +128,12 @@ say(const struct fall *f, struct err *out)
 {
     const struct sleep_facts *n = &f->facts;
     (void)err_set(out, ERR_CANCELLED,
-                  "it fell asleep%s: %u processes, %u contexts, %u operations on files and %u "
-                  "connections ended",
-                  n->idle ? " because nobody used it" : "", n->processes, n->contexts,
-                  n->operations, n->connections);
+                  "it fell asleep%s: %u %s, %u %s, %u %s on files and %u %s ended",
+                  n->idle ? " because nobody used it" : "", n->processes,
+                  plural(n->processes, "process", "processes"), n->contexts,
+                  plural(n->contexts, "context", "contexts"), n->operations,
+                  plural(n->operations, "operation", "operations"), n->connections,
+                  plural(n->connections, "connection", "connections"));
 }
 
 static void
@@ -254,8 +257,9 @@ check_files(const struct sleepers *all, const struct sandbox *s, struct err *e)
     int r = 0;
     const uint32_t open = transactions_open(all->srv->transactions, s);
     if (open > 0) {
-        r = err_set(e, ERR_FAILED_PRECONDITION, "%u transactions of sandbox %s are open", open,
-                    s->id.id);
+        r = err_set(e, ERR_FAILED_PRECONDITION, "%u %s of sandbox %s %s open", open,
+                    plural(open, "transaction", "transactions"), s->id.id,
+                    plural(open, "is", "are"));
         err_detail(e, "TRANSACTIONS_OPEN", s->id.id, "commit or discard them first");
     } else if (snapshots_busy(s)) {
         r = err_set(e, ERR_ABORTED, "the files of sandbox %s are being used by another call",
@@ -279,8 +283,9 @@ check(const struct sleepers *all, const struct sandbox *s, bool stop, struct sle
         return store_has_room(all->srv->store, s->tenant->name, kept_missing(s), e);
     if (r < 0)
         return r;
-    r = err_set(e, ERR_FAILED_PRECONDITION, "%u processes run in sandbox %s",
-                f->processes > 0 ? f->processes : s->jobs_n, s->id.id);
+    const uint32_t n = f->processes > 0 ? f->processes : s->jobs_n;
+    r = err_set(e, ERR_FAILED_PRECONDITION, "%u %s in sandbox %s", n,
+                plural(n, "process runs", "processes run"), s->id.id);
     err_detail(e, "JOBS_RUN", s->id.id,
                "wait for them to end, delete checkpoints of contexts, or stop all");
     return r;

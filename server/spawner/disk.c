@@ -19,6 +19,7 @@
 #include "disk_private.h"
 #include "io.h"
 #include "proto/auto.h"
+#include "proto/plural.h"
 #include "tree_helper.h"
 #include "tree_mount.h"
 
@@ -210,7 +211,8 @@ disk_close(struct disks *d, uint32_t number, int *helper_fd, struct err *e)
     if (it == NULL)
         return err_errno(e);
     if (it->users > 0)
-        return err_set(e, ERR_FAILED_PRECONDITION, "%u sandboxes have disk %u", it->users, number);
+        return err_set(e, ERR_FAILED_PRECONDITION, "%u %s disk %u", it->users,
+                       plural(it->users, "sandbox has", "sandboxes have"), number);
     int rc = disk_unmount(d, number, helper_fd, e);
     if (rc == 0)
         it->state = DISK_FREE;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "proto/plural.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
 #include "server/base/server.h"
@@ -189,8 +190,9 @@ on_swept(void *cookie, const struct keep_answer *a)
     if (a->ok != 0) {
         s->sweeps_failed = 0;
         if (a->removed > 0)
-            log_event(LOG_INFO, "store", "%llu layers that no state of files needs were removed",
-                      (unsigned long long)a->removed);
+            log_event(LOG_INFO, "store", "%llu %s that no state of files needs %s removed",
+                      (unsigned long long)a->removed, plural(a->removed, "layer", "layers"),
+                      plural(a->removed, "was", "were"));
         return;
     }
     log_err(LOG_WARNING, "store", &a->err);

@@ -8,6 +8,7 @@
 #include <sodium.h>
 #include <string.h>
 
+#include "proto/plural.h"
 #include "private.h"
 #include "server/base/log.h"
 
@@ -105,8 +106,8 @@ vault_seal_columns(struct vault *v, struct err *e)
     if (r < 0)
         return r;
     if (n > 0)
-        log_event(LOG_INFO, "encryption", "sealed %llu values of the database that were plain",
-                  (unsigned long long)n);
+        log_event(LOG_INFO, "encryption", "sealed %llu plain %s of the database",
+                  (unsigned long long)n, plural(n, "value", "values"));
     if (state_scrub(v->state, &later) < 0) // the next start tries again
         log_err(LOG_ERROR, "encryption", &later);
     return 0;

@@ -14,6 +14,7 @@
 #include "index.h"
 #include "volumes_private.h"
 #include "proto/now.h"
+#include "proto/plural.h"
 #include "server/base/log.h"
 #include "server/base/loop.h"
 #include "server/base/metrics.h"
@@ -418,11 +419,10 @@ check_unused(const struct volumes *vs, const struct entry *v, struct err *e)
     const uint32_t users = volume_sandboxes(vs, &v->volume);
     if (users == 0 && v->pending == 0 && list_empty(&v->waiting))
         return 0;
-    int r =
-        users > 0
-            ? err_set(e, ERR_FAILED_PRECONDITION, "volume %s is mounted in %" PRIu32 " sandbox%s",
-                      v->volume.name, users, users == 1 ? "" : "es")
-            : err_set(e, ERR_FAILED_PRECONDITION, "volume %s is being mounted", v->volume.name);
+    int r = users > 0
+                ? err_set(e, ERR_FAILED_PRECONDITION, "volume %s is mounted in %" PRIu32 " %s",
+                          v->volume.name, users, plural(users, "sandbox", "sandboxes"))
+                : err_set(e, ERR_FAILED_PRECONDITION, "volume %s is being mounted", v->volume.name);
     err_detail(e, "VOLUME_IN_USE", "volume",
                "remove the sandboxes that have it, then the volume, or use force");
     return r;

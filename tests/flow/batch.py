@@ -396,7 +396,7 @@ def a_killed_broker_loses_the_batch_and_the_command_says_so(_):
         b.start()
         out, err = p.communicate(timeout=scaled(90))
         check(p.returncode == 1 and not out, f"{p.returncode} {out}")
-        check(b"1 jobs that it accepted have no result" in err, err)
+        check(b"1 job that it accepted has no result" in err, err)
 
 
 def a_broker_that_stops_ends_what_runs_and_cancels_the_rest(_):

@@ -75,8 +75,8 @@ def what_is_wrong_names_file_line_and_column(b):
                         ("workdir: x\nsteps: [{run: a}]\n", "workdir"), ("user: nobody\nsteps: [{run: a}]\n", "user"),
                         ("from: &a default\nsteps: [{run: a}]\n", "anchors are not allowed"),
                         ("steps: [{run: a, network: {allow: x}}]\n", "must be a list"),
-                        ("from: nobody\nsteps: [{run: a}]\n", "there is no template nobody"),
-                        ("user: root\nsteps: [{run: a}]\n", "jobs of template default are agent, not root"),
+                        ("from: nobody\nsteps: [{run: a}]\n", "wrong.yaml:1:7: from: there is no template nobody"),
+                        ("user: root\nsteps: [{run: a}]\n", "wrong.yaml:1:7: user: jobs of template default are agent, not root"),
                         ("steps:\n  - copy: {from: missing, to: x}\n", "2: step 1:"),
                         ("steps: [{run: a}]\n" + "#" * (1 << 20), "larger than 1024 KiB")):
         code, made, said = build(b, write("wrong.yaml", text))

@@ -113,7 +113,7 @@ def explain_says_what_the_call_would_meet(b):
     for name in ("bash", "sh", "shell"):
         ended(policy(b, "explain", "--method", "CodeService/RunCode", "--language", name), 77, "base/shells")
         ended(stockade(b, "code", "--language", name, "-c", "true"), 77, "base/shells")
-    ended(policy(b, "explain", "--method", "CodeService/RunCode", "--language", "klingon"), 1, "language: klingon: not python, bash or javascript")
+    ended(policy(b, "explain", "--method", "CodeService/RunCode", "--language", "klingon"), 2, "--language: klingon: not python, bash or javascript")
     for wrong, said in ((("--allow", "@pipy"), "@pipy: there is no such set; known are @pypi"), (("--template", "none"), "there is no template none"),
                         (("--allow", "192.0.2.1"), "network"), (("--memory", "4T"), "maximum"), (("--sandbox", "none"), "none")):
         r = policy(b, "explain", *wrong, "--", "true")

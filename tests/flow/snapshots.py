@@ -62,6 +62,22 @@ def new(c, **more):
 # ---- what is refused
 
 
+def a_wrong_name_is_a_wrong_command_line(b, c):
+    """Of a snapshot as of a volume and a template, and an argument that is empty is none that was left out."""
+    box = new(c)
+    for args in (("snapshot", "create", box, "a b"), ("snapshot", "restore", box, "a b"), ("snapshot", "rm", box, "a b"),
+                 ("volume", "create", "a b"), ("template", "create", "a b", "--from", box), ("template", "show", "a b")):
+        r = b.cli(*args)
+        check(r.returncode == 2 and b"a b: name: 'a b' must consist of " in r.stderr, f"{args}: {r}")
+    for number, args in ((3, ("snapshot", "create", box, "")), (2, ("volume", "create", "")), (3, ("fs", "ls", box, "")),
+                         (1, ("rm", "")), (1, ("cp", "", f"{box}:"))):
+        r = b.cli(*args)
+        check(r.returncode == 2 and f": argument {number} must not be empty\n".encode() in r.stderr, f"{args}: {r}")
+    check(names(c, box) == [], "nothing was made")
+    r = b.cli("code", "--sandbox", box, "--timeout", "10d", "-c", "1")
+    check(r.returncode == 77 and b"--timeout: 10d is above the maximum of 1d" in r.stderr, r)
+
+
 def what_is_not_there_is_not_found(b, c):
     box = new(c)
     for method in ("Get", "Restore", "Delete"):
@@ -372,7 +388,8 @@ def the_command_says_what_it_does(b, c):
         check(r.returncode != 0 and words in r.stderr, f"{line}: {r.returncode} {r.stderr}")
 
 
-TESTS = [what_is_not_there_is_not_found, files_can_be_read_and_written_right_after_each_other_layer, what_was_cut_off_is_counted_and_gets_the_reason, a_kill_in_the_middle_leaves_nothing, sandboxes_of_another_user_have_no_snapshots,
+TESTS = [a_wrong_name_is_a_wrong_command_line,
+    what_is_not_there_is_not_found, files_can_be_read_and_written_right_after_each_other_layer, what_was_cut_off_is_counted_and_gets_the_reason, a_kill_in_the_middle_leaves_nothing, sandboxes_of_another_user_have_no_snapshots,
          jobs_refuse_a_snapshot_unless_they_may_be_stopped, a_paused_sandbox_refuses_but_forgets,
          the_number_of_snapshots_is_bounded_and_a_deleted_one_makes_room, files_roll_back_and_forth,
          hostile_files_come_back_as_they_were, what_a_snapshot_holds_counts_until_it_is_dropped,

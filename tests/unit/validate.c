@@ -315,7 +315,7 @@ bounds_are_enforced_with_the_path_of_the_field(void **state)
     c.n_env = 2;
     c.env = envs;
     env[0].name = "A";
-    expect_refusal(&r.base, "command.env[1].name: 0 bytes, but at least 1 are needed");
+    expect_refusal(&r.base, "command.env[1].name: 0 bytes, but at least 1 is needed");
     env[1].name = "A=B";
     expect_refusal(&r.base,
                    "command.env[1].name: 'A=B' must consist of letters, digits, '_', '.' and "
