@@ -263,6 +263,7 @@ def jobs_with_other_limits_run_as_well(b):
 
 
 def a_sandbox_that_is_deleted_or_used_is_replaced(b):
+    until(lambda: json.loads(b.cli("ls", "-o", "json").stdout) == [], "those of earlier batches have gone")
     p = b.popen("batch", "--reset", "files", "-p", "1", "--key", "k", "-", stdin=-1, stdout=-1)
     p.stdin.write(line("sh", "-c", "touch /tmp/x; echo a").encode() + b"\n")
     p.stdin.flush()
