@@ -346,6 +346,14 @@ set_mode(void *cookie, const Stockade__V1__File *file)
     return 0;
 }
 
+// A reader of stdout that has closed it has what it needs, as for every other command.
+static int
+fail_write(const struct copy *c, const struct local *l)
+{
+    const bool piped = l->fd == STDOUT_FILENO;
+    return piped && l->sys == EPIPE ? EXIT_PIPE : fail_here(c, piped ? "stdout" : c->local, l->sys);
+}
+
 static int
 receive(struct copy *c, struct local *l, bool keep_mode)
 {
@@ -357,7 +365,7 @@ receive(struct copy *c, struct local *l, bool keep_mode)
     int rc = remote_read(c->s, &m, &sink, &e);
     progress_end(c);
     if (l->sys != 0)
-        return fail_here(c, c->local, l->sys);
+        return fail_write(c, l);
     return rc < 0 ? cli_fail(c->c, "", &e) : EXIT_OK;
 }
 
@@ -428,7 +436,7 @@ to_stdout(struct copy *c, bool folder)
         return receive(c, &l, false);
     int rc = download(c, &l, &skipped, &e);
     if (l.sys != 0)
-        return fail_here(c, "stdout", l.sys);
+        return fail_write(c, &l);
     warn_skipped(c, skipped);
     return rc < 0 ? cli_fail(c->c, "", &e) : EXIT_OK;
 }

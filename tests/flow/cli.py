@@ -179,6 +179,15 @@ def a_closed_pipe_ends_the_job_as_sigpipe_would(b):
     p.stdout.close()
     check(p.wait(30) == 141 and p.stderr.read() == b"", p.returncode)
     until(lambda: b.cli("ps", "-q").stdout == b"", "nothing runs any more")
+    expect(b.cli("create", "--name", "piped"), 0)
+    expect(b.cli("exec", "piped", "--", "sh", "-c", "mkdir d && yes | head -c 4000000 >d/big"), 0)
+    for args in (("cp", "piped:d/big", "-"), ("cp", "piped:d", "-"), ("fs", "cat", "piped", "d/big"),
+                 ("code", "--sandbox", "piped", "-c", "print('y\\n' * 2000000)")):
+        p = b.popen(*args, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        check(p.stdout.read(1) != b"", args)
+        p.stdout.close()
+        check(p.wait(30) == 141 and p.stderr.read() == b"", f"{args}: {p.returncode}")
+    expect(b.cli("rm", "piped"), 0)
 
 
 # ---- signals
