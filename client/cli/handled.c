@@ -40,7 +40,9 @@ call(const struct handling *h, const char *method, const ProtobufCMessage *reque
     (void)snprintf(path, sizeof path, "/stockade.v1.AnomalyService/%s", method);
     if (remote_call(h->s, path, request, response, h->a, out, &e) == 0)
         return EXIT_OK;
-    return (strcmp(e.subject, "rule") == 0 ? cli_fail_operand : cli_fail)(h->c, "", &e);
+    if (strcmp(e.subject, "rule") == 0)
+        e.subject[0] = '\0'; // an operand here, and not --rule
+    return cli_fail(h->c, "", &e);
 }
 
 static const char *
