@@ -320,9 +320,10 @@ key_of(const struct build *b, size_t i, char out[BUILD_NAME], struct err *e)
     const Stockade__V1__TemplateBuildStep *s = b->file.definition->steps[i];
     char local[2 * PATH_MAX];
     struct build_key k;
-    build_key_begin(&k);
+    build_key_begin(&k, &interrupted);
     build_key_text(&k, b->below);
     build_key_text(&k, b->file.definition->workdir);
+    build_key_bytes(&k, &b->env_n, sizeof b->env_n); // the last value is not the step
     for (size_t n = 0; n < b->env_n; n++) {
         build_key_text(&k, b->env[n].name);
         build_key_text(&k, b->env[n].value);
@@ -362,22 +363,40 @@ is_kept(struct build *b, const char *name)
 
 // A step that cannot be kept is done again by the next build; the template is made anyway.
 static void
-keep(struct build *b, const char *name)
+not_kept(struct build *b, const char *why)
+{
+    b->kept[0] = '\0';
+    (void)snprintf(b->below, sizeof b->below, "not kept");
+    if (interrupted == 0)
+        (void)fprintf(stderr, "stockade template: the step is not kept for other builds: %s\n",
+                      why);
+}
+
+// Whether the files that a step has copied are those that its name stands for.
+static bool
+is_what_was_copied(const struct build *b, size_t i, const char *name)
+{
+    char now[BUILD_NAME];
+    struct err e;
+    return b->file.definition->steps[i]->copy == NULL ||
+           (key_of(b, i, now, &e) == 0 && strcmp(now, name) == 0);
+}
+
+static void
+keep(struct build *b, size_t i, const char *name)
 {
     const struct stockade_snapshot *p = NULL;
     struct stockade_error e;
     if (b->o->no_cache)
         return;
-    if (stockade_snapshot_keep(b->s, b->sandbox, name, false, &p, &e) == 0) {
+    if (!is_what_was_copied(b, i, name)) {
+        not_kept(b, "the files changed while they were copied");
+    } else if (stockade_snapshot_keep(b->s, b->sandbox, name, false, &p, &e) == 0) {
         go_on_from(b, name, p);
         stockade_free(p);
-        return;
+    } else {
+        not_kept(b, e.text);
     }
-    b->kept[0] = '\0';
-    (void)snprintf(b->below, sizeof b->below, "not kept");
-    if (interrupted == 0)
-        (void)fprintf(stderr, "stockade template: the step is not kept for other builds: %s\n",
-                      e.text);
 }
 
 static int
@@ -388,7 +407,7 @@ one_step(struct build *b, size_t i)
     const int64_t begin = now_ns(CLOCK_MONOTONIC);
     const bool follows = strcmp(b->below, "not kept") == 0;
     if (key_of(b, i, name, &e) < 0)
-        return fail_step(b, i, e.text);
+        return interrupted != 0 ? EXIT_SIGNAL + interrupted : fail_step(b, i, e.text);
     if (!follows && is_kept(b, name)) {
         drop_sandbox(b); // its files are not the ones to go on from
         say(b, i, "kept");
@@ -402,7 +421,7 @@ one_step(struct build *b, size_t i)
     if (code != EXIT_OK)
         return code;
     if (!follows)
-        keep(b, name);
+        keep(b, i, name);
     note_step(b, i, false, (uint64_t)(now_ns(CLOCK_MONOTONIC) - begin));
     return interrupted != 0 ? EXIT_SIGNAL + interrupted : EXIT_OK;
 }
@@ -462,7 +481,7 @@ static void
 key_of_base(const struct stockade_sandbox_template *t, char out[BUILD_NAME])
 {
     struct build_key k;
-    build_key_begin(&k);
+    build_key_begin(&k, &interrupted);
     build_key_text(&k, t->base);
     build_key_text(&k, t->digest);
     build_key_text(&k, t->workdir);

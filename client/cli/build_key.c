@@ -20,10 +20,11 @@
 enum { PIECE = 64 * 1024, LEVELS_MAX = 128, FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
 
 void
-build_key_begin(struct build_key *k)
+build_key_begin(struct build_key *k, const atomic_int *stop)
 {
+    k->stop = stop;
     (void)crypto_generichash_init(&k->h, NULL, 0, BUILD_KEY_BYTES);
-    build_key_text(k, "stockade build 1");
+    build_key_text(k, "stockade build 2");
 }
 
 void
@@ -60,15 +61,21 @@ build_key_is_name(const char *name)
 // ---- files
 
 static int
+check_stop(const struct build_key *k, struct err *e)
+{
+    return atomic_load(k->stop) == 0 ? 0 : err_set(e, ERR_CANCELLED, "interrupted");
+}
+
+static int
 add_contents(struct build_key *k, int fd, struct err *e)
 {
     char *auto_free piece = malloc(PIECE);
     ssize_t n = 0;
     if (piece == NULL)
         return err_sys(e, ENOMEM, "read a file");
-    while ((n = read(fd, piece, PIECE)) > 0)
+    while (check_stop(k, e) == 0 && (n = read(fd, piece, PIECE)) > 0)
         build_key_bytes(k, piece, (size_t)n);
-    return n < 0 ? err_sys(e, errno, "read a file") : 0;
+    return n < 0 ? err_sys(e, errno, "read a file") : check_stop(k, e);
 }
 
 static int add_one(struct build_key *k, int folder, const char *name, unsigned level,

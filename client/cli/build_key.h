@@ -5,6 +5,7 @@
 #pragma once
 
 #include <sodium.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -14,9 +15,11 @@ enum { BUILD_KEY_BYTES = 24, BUILD_NAME = 65 };
 
 struct build_key {
     crypto_generichash_state h;
+    const atomic_int *stop;
 };
 
-void build_key_begin(struct build_key *k);
+// stop: build_key_tree() fails with ERR_CANCELLED when it is not 0.
+void build_key_begin(struct build_key *k, const atomic_int *stop);
 // A text with its length, so that two of them cannot be confused with others.
 void build_key_text(struct build_key *k, const char *text);
 void build_key_bytes(struct build_key *k, const void *bytes, size_t n);

@@ -185,6 +185,39 @@ def a_full_quota_ends_the_build_or_only_its_memory(b):
     no_sandbox(b)
 
 
+def a_step_is_kept_for_the_files_that_were_copied(b):
+    """A file that is another one each time it is read stands for a folder that somebody works in meanwhile."""
+    path = write("changes.yaml", "steps:\n  - copy: {from: /proc/sys/kernel/random/uuid, to: id}\n  - run: cat id\n")
+    for _ in range(2):
+        code, made, said = build(b, path)
+        check(code == 0 and cached(made) == [False, False], f"{code} {said} {made}")
+        check("not kept for other builds: the files changed while they were copied" in said, said)
+
+
+def what_a_step_is_made_of_is_not_confused(b):
+    """The value of a variable is no address of the network policy."""
+    one, other = "203.0.113.1:443", "203.0.113.2:443"
+    code, _, said = build(b, write("one.yaml", f"from: builder\nsteps: [{{run: 'true', network: {{allow: ['{one}', '{other}']}}}}]\n"))
+    check(code == 0, said)
+    code, _, said = build(b, write("other.yaml", f"from: builder\nenv: {{'true': '{one}'}}\nsteps: [{{run: '{other}'}}]\n"))
+    check(code != 0 and "exited with 127" in said, said)
+
+
+def a_huge_file_does_not_hold_an_interrupt_up(b):
+    path = write("huge.yaml", "steps:\n  - copy: {from: huge, to: huge}\n")
+    huge = os.path.realpath(write("huge", ""))
+    os.truncate(huge, 1 << 40)
+    p = b.popen("template", "build", "-q", path)
+    folder = f"/proc/{p.pid}/fd"
+    until(lambda: any(os.path.exists(f) and os.path.samefile(f, huge) for f in (f"{folder}/{n}" for n in os.listdir(folder))), "it reads")
+    p.send_signal(signal.SIGINT)
+    try:
+        check(p.wait(timeout=60) == 130, p.returncode)
+    finally:
+        p.kill()
+        os.unlink(huge)
+
+
 def an_interrupted_build_leaves_no_sandbox(b):
     path = write("slow.yaml", "steps:\n  - run: echo 1 >one\n  - run: sleep 60\n")
     for which, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
@@ -264,7 +297,8 @@ ready: jq --version
 
 TESTS = [what_is_wrong_names_file_line_and_column, steps_run_once_and_are_kept, the_broker_says_what_was_done_also_for_kept_steps,
          a_failing_step_shows_its_output_and_line_and_keeps_the_template, root_inside_changes_usr,
-         a_full_quota_ends_the_build_or_only_its_memory, an_interrupted_build_leaves_no_sandbox,
+         a_step_is_kept_for_the_files_that_were_copied, what_a_step_is_made_of_is_not_confused,
+         a_huge_file_does_not_hold_an_interrupt_up, a_full_quota_ends_the_build_or_only_its_memory, an_interrupted_build_leaves_no_sandbox,
          pruned_steps_are_run_again_and_templates_keep_their_files,
          a_package_is_installed_once_and_a_hundred_jobs_start_with_it, a_killed_broker_loses_no_kept_step]
 
