@@ -21,13 +21,13 @@ struct image {
     const struct image_events *events; // NULL: nobody waits for them
     void *cookie;
     bool given; // it is being made a job
-    bool lied;  // it sent what the code of a cell made up
+    bool wrong; // it sent what the code of a cell made up
 };
 
 static int
 wrong(struct image *i, struct err *e)
 {
-    i->lied = true;
+    i->wrong = true;
     return err_set(e, ERR_INTERNAL, "a forked interpreter sent an unexpected packet");
 }
 
@@ -126,12 +126,12 @@ on_ended(void *cookie, const struct err *why)
     const struct image_events *events = i->events;
     void *owner = i->cookie;
     struct err e = *why;
-    const bool lied = i->lied || i->state < IMAGE_ADOPTED; // the guest does not know it before
+    const bool forged = i->wrong || i->state < IMAGE_ADOPTED; // the guest does not know it before
     i->agent = NULL;
     if (i->given)
         return; // image_become_job() frees it
     free(i);
-    if (e.code == ERR_INTERNAL && lied)
+    if (e.code == ERR_INTERNAL && forged)
         blame_cell(&e);
     if (events != NULL)
         events->ended(owner, &e);
