@@ -70,12 +70,15 @@ static int
 add_contents(struct build_key *k, int fd, struct err *e)
 {
     char *auto_free piece = malloc(PIECE);
-    ssize_t n = 0;
-    if (piece == NULL)
-        return err_sys(e, ENOMEM, "read a file");
-    while (check_stop(k, e) == 0 && (n = read(fd, piece, PIECE)) > 0)
-        build_key_bytes(k, piece, (size_t)n);
-    return n < 0 ? err_sys(e, errno, "read a file") : check_stop(k, e);
+    ssize_t n = 1;
+    int r = piece == NULL ? err_sys(e, ENOMEM, "read a file") : 0;
+    while (r == 0 && n > 0) {
+        n = read(fd, piece, PIECE);
+        if (n > 0)
+            build_key_bytes(k, piece, (size_t)n);
+        r = n < 0 ? err_sys(e, errno, "read a file") : check_stop(k, e);
+    }
+    return r;
 }
 
 static int add_one(struct build_key *k, int folder, const char *name, unsigned level,
