@@ -81,8 +81,9 @@ def create(b, who):
 
 def files_with(b, word=MARK):
     r = subprocess.run(["grep", "-rlaF", word, b.state], capture_output=True, check=False)
-    names = [path for _, folders, files in os.walk(b.state) for path in folders + files if word in path]
-    return sorted(os.path.relpath(p, b.state) for p in r.stdout.decode().split()) + names
+    # A volume on a file system with project quotas is a folder: its names are names there, and nothing that grep reads.
+    named = [os.path.join(top, name) for top, folders, files in os.walk(b.state) for name in folders + files if word in name]
+    return sorted(os.path.relpath(p, b.state) for p in r.stdout.decode().split() + named)
 
 
 def configure(b, key, bpf=False):
