@@ -531,6 +531,12 @@ first_living(const struct sandbox *s, uint32_t but)
     return NULL;
 }
 
+bool
+agents_live(const struct sandbox *s)
+{
+    return first_living(s, 0) != NULL;
+}
+
 // Begins again after each one, because its owner may close any other.
 void
 agents_end(struct sandbox *s, uint32_t but, const struct err *why)

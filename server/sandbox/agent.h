@@ -115,6 +115,9 @@ bool agents_started(struct sandbox *s, uint32_t number, uint32_t pid);
 bool agents_failed(struct sandbox *s, uint32_t number, const char *text);
 bool agents_exited(struct sandbox *s, uint32_t number, uint32_t status);
 
+// Whether one runs that is not being ended.
+bool agents_live(const struct sandbox *s);
+
 // All end, for this reason: the guest no longer exists (agents_gone), or is to kill them, but not the one with the number `but`
 // (0: all). An owner may close others, and delete the sandbox, when its own has ended.
 void agents_gone(struct sandbox *s, const struct err *why);

@@ -21,6 +21,7 @@
 #include "server/base/server.h"
 #include "server/files/files.h"
 #include "server/rpc/tenants.h"
+#include "server/sandbox/agent.h"
 #include "server/sandbox/job.h"
 #include "server/sandbox/sandbox.h"
 #include "server/snapshot/snapshots.h"
@@ -193,11 +194,11 @@ undo(struct fall *f, struct stored *r)
         on_dropped(f, NULL, &e);
 }
 
-// Still as it was when it was sealed. NULL is, too: it was lost.
+// Still as it was when it was sealed, but for agents whose end the guest has not reported yet. NULL is, too: it was lost.
 static bool
 is_unchanged(const struct sandbox *s)
 {
-    return s == NULL || (s->state == SANDBOX_RUNNING && s->jobs_n == 0 && s->agents_n == 0);
+    return s == NULL || (s->state == SANDBOX_RUNNING && s->jobs_n == 0 && !agents_live(s));
 }
 
 static void
