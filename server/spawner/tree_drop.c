@@ -16,11 +16,12 @@ struct drop {
     uint32_t layer;
 };
 
+// EINVAL: it is no mount (umount(2)), but the folder of the first layer that the sandbox sealed. 1: it stays.
 static int
 drop_one(const char *name, struct err *e)
 {
     if (umount2(name, MNT_DETACH) < 0)
-        return err_sys(e, errno, "unmount layer %s", name);
+        return errno == EINVAL ? 1 : err_sys(e, errno, "unmount layer %s", name);
     return unlinkat(AT_FDCWD, name, AT_REMOVEDIR) < 0
                ? err_sys(e, errno, "remove the place of layer %s", name)
                : 0;
@@ -55,5 +56,5 @@ tree_drop_layer(const struct tree_place *p, uint32_t layer, int *helper_fd, stru
         p->layers->copy = 0;
         io_close(&p->layers->copy_fd);
     }
-    return rc;
+    return rc < 0 ? rc : 0;
 }

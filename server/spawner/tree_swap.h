@@ -82,6 +82,6 @@ int tree_adopt_layer(const struct tree *t, const struct tree_adopt *a, uint32_t 
 int tree_open_layer(const struct tree_place *p, uint32_t layer, uint32_t *uid, int *helper_fd,
                     struct err *e);
 
-// Spawner. Drops a layer, whose memory the kernel frees with the last sandbox that inherited it. FAILED_PRECONDITION: another
-// one lies on it, or it is the first that was sealed.
+// Spawner. Drops a layer, whose memory the kernel frees with the last sandbox that inherited it. The first that the sandbox sealed is
+// a folder of its disk: it stays, and counts to the limits, until the sandbox ends. FAILED_PRECONDITION: another one lies on it.
 int tree_drop_layer(const struct tree_place *p, uint32_t layer, int *helper_fd, struct err *e);
