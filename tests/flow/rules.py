@@ -145,7 +145,7 @@ def wrong_files_say_where(b):
 
 
 def files_are_checked_and_shown_without_a_broker(b):
-    check("7 rules, 1 tests passed" in offline("check", FOLDER).stdout, offline("check", FOLDER).stdout)
+    check("7 rules, 1 test passed" in offline("check", FOLDER).stdout, offline("check", FOLDER).stdout)
     all_ = json.loads(offline("ls", "-o", "json", PATH).stdout)
     check([r["id"] for r in all_][:2] == ["marked-1", "flood"] and all_[0]["tags"] == ["T1059"], all_)
     shown = offline("show", "marked-1", PATH).stdout

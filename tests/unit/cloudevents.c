@@ -139,7 +139,7 @@ what_is_missing_is_said(void **state)
         json_decref(o);
         o = read_line(falco_gap_line(count, "slow", 1, "host"));
         assert_string_equal(text_member(o, "rule"), "Stockade internal: events were missed");
-        assert_non_null(strstr(text_member(o, "output"), count != 0 ? "1 events" : "unknown"));
+        assert_non_null(strstr(text_member(o, "output"), count != 0 ? "1 event was" : "unknown"));
         json_decref(o);
     }
 }

@@ -310,7 +310,7 @@ a_refusal_says_what_else_may_be_done(void **unused)
     assert_string_equal(decision.allowed, "commands other than b; or at most 2 calls in 1h");
     DECIDES("{command: [c], calls_before: 1}", "deny", "a/r");
     assert_string_equal(decision.reason, "too many calls; the next may come in 1h");
-    assert_string_equal(decision.allowed, "1 calls in 1h, 1 at once");
+    assert_string_equal(decision.allowed, "1 call in 1h, 1 at once");
 }
 
 int
