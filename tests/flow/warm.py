@@ -194,6 +194,22 @@ def a_snapshot_ends_the_zygote_and_not_the_sandbox(b, c):
     c.unary(SANDBOX + "Delete", {"id": sandbox})
 
 
+def a_kept_snapshot_can_replace_the_files_of_a_warm_sandbox(b, c):
+    """What its interpreter has written is its first layer, which lies on its own disk and so cannot be unmounted."""
+    wait_for_warm(c)
+    first = box(c)
+    check(b.cli("exec", first, "--", "sh", "-c", "echo kept > A").returncode == 0, "a file")
+    check(b.cli("snapshot", "create", "--keep", "--stop", first, "warm-files").returncode == 0, "kept")
+    made = b.cli("create", "--snapshot", "warm-files")
+    check(made.returncode == 0, made)
+    second = made.stdout.decode().strip()
+    check(b.cli("exec", second, "--", "cat", "A").stdout == b"kept\n", "its files")
+    for sandbox in (first, second):
+        c.unary(SANDBOX + "Delete", {"id": sandbox})
+    check(b.cli("snapshot", "rm", "warm-files").returncode == 0, "removed")
+    check("drop-layer" not in b.log(), b.log()[-2000:])
+
+
 def a_flood_of_one_shots_is_answered(b, c):
     calls = [c.begin(CODE + "RunCode", {"code": "print(1)"}, credit=100) for _ in range(24)]
     good = 0
@@ -264,6 +280,7 @@ if __name__ == "__main__":
         what_happens_is_counted,
         a_cell_cannot_reach_the_guest_through_the_zygote,
         a_snapshot_ends_the_zygote_and_not_the_sandbox,
+        a_kept_snapshot_can_replace_the_files_of_a_warm_sandbox,
         a_flood_of_one_shots_is_answered,
         a_reload_replaces_them,
         a_request_that_fails_when_the_warm_up_ends_deletes_the_sandbox,
