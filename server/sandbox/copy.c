@@ -157,6 +157,14 @@ complete(struct sandbox_copying *c)
 }
 
 static void
+was_killed(struct err *e)
+{
+    (void)err_set(e, ERR_RESOURCE_EXHAUSTED,
+                  "the process that copied the files was killed: the sandbox has no memory left");
+    err_detail(e, "COPY_MEMORY", "memory_bytes", "raise the limit, or write fewer files");
+}
+
+static void
 on_answer(void *cookie, int events)
 {
     struct sandbox_copying *c = cookie;
@@ -176,10 +184,7 @@ on_answer(void *cookie, int events)
         err_sanitize(&a.err);
         e = a.err;
     } else {
-        (void)err_set(
-            &e, ERR_RESOURCE_EXHAUSTED,
-            "the process that copied the files was killed: the sandbox has no memory left");
-        err_detail(&e, "COPY_MEMORY", "memory_bytes", "raise the limit, or write fewer files");
+        was_killed(&e);
     }
     give_up(c, &e);
 }
@@ -249,7 +254,10 @@ on_begun(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
         r = loop_timer_start(loop, &c->timer, c->want.ms, on_deadline, c);
     if (r == 0)
         return;
-    (void)err_sys(&e, -r, "give the keeper its order");
+    if (r == -EPIPE || r == -ECONNRESET) // before it had its order
+        was_killed(&e);
+    else
+        (void)err_sys(&e, -r, "give the keeper its order");
     give_up(c, &e);
 }
 
