@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "io.h"
@@ -16,12 +17,17 @@ struct drop {
     uint32_t layer;
 };
 
-// EINVAL: it is no mount (umount(2)), but the folder of the first layer that the sandbox sealed. 1: it stays.
+// 1: it is no mount, but the folder of the first layer that the sandbox sealed, and stays.
 static int
 drop_one(const char *name, struct err *e)
 {
+    struct statx st;
+    if (statx(AT_FDCWD, name, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &st) < 0)
+        return err_sys(e, errno, "look at layer %s", name);
+    if ((st.stx_attributes & STATX_ATTR_MOUNT_ROOT) == 0) // Linux 5.8
+        return 1;
     if (umount2(name, MNT_DETACH) < 0)
-        return errno == EINVAL ? 1 : err_sys(e, errno, "unmount layer %s", name);
+        return err_sys(e, errno, "unmount layer %s", name);
     return unlinkat(AT_FDCWD, name, AT_REMOVEDIR) < 0
                ? err_sys(e, errno, "remove the place of layer %s", name)
                : 0;
