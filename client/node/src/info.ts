@@ -5,7 +5,7 @@ import type { Client } from "./client.js";
 import { HealthService, ServingStatus, SystemService } from "./gen/stockade/v1/system_service_pb.js";
 import { limitsInForce } from "./limits.js";
 import type { LimitsInForce } from "./limits.js";
-import {  chosenClient,  } from "./jobs.js";
+import { chosenClient } from "./jobs.js";
 
 /** A kind of sandbox. */
 export interface TemplateInfo {

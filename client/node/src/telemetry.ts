@@ -13,7 +13,7 @@ import type {
   SubscribeResponse,
   Usage,
 } from "./gen/stockade/v1/telemetry_service_pb.js";
-import {  chosenClient,  } from "./jobs.js";
+import { chosenClient } from "./jobs.js";
 import { badArgument } from "./units.js";
 
 /** Selects events; an option that is not set selects all. */

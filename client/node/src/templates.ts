@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Templates: kinds of sandboxes, of the host and made from work (`Sandbox.makeTemplate`).
-import {  chosenClient,  } from "./jobs.js";
+import { chosenClient } from "./jobs.js";
 import type { Client } from "./client.js";
 import type { CallOptions } from "./call.js";
 import { optionalText } from "./fields.js";
