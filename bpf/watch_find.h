@@ -129,7 +129,7 @@ static __always_inline bool account_new(__u64 cgroup, const struct bpf_sandbox *
 }
 
 // What locate() finds, as numbers.
-struct place {
+struct owner {
     __u64 sandbox, cgroup; // as in struct location
     __u32 account;         // WATCH_ACCOUNTS: none
     __u32 zero;
@@ -155,10 +155,10 @@ static __always_inline __u32 account_of(__u64 cgroup, const struct bpf_sandbox *
 
 // Where the cgroup at this address is. 0: in no sandbox of the table. Not static: the verifier checks it once, not on each path of each
 // program. That is why it returns numbers, and its callers look up again what they stand for.
-__noinline int locate(__u64 address, struct place *place)
+__noinline int locate(__u64 address, struct owner *owner)
 {
     struct cgroup *at = (struct cgroup *)address;
-    if (!place)
+    if (!owner)
         return false;
     __u64 own = BPF_CORE_READ(at, kn, id);
     if ((__u32)BPF_CORE_READ(at, level) < sandbox_level || recent_get(own) == OUTSIDE)
@@ -166,13 +166,13 @@ __noinline int locate(__u64 address, struct place *place)
     __u64 sandbox = 0, cgroup = 0;
     if (!find_ids(at, own, &sandbox, &cgroup))
         return false;
-    place->sandbox = sandbox;
-    place->cgroup = cgroup;
+    owner->sandbox = sandbox;
+    owner->cgroup = cgroup;
     struct bpf_sandbox *box = bpf_map_lookup_elem(&sandboxes, &sandbox);
     if (!box)
         return false;
     __u32 account = account_of(cgroup, box);
-    place->account = account;
+    owner->account = account;
     if (account != WATCH_ACCOUNTS)
         recent_put(own, account);
     return true;
@@ -181,15 +181,15 @@ __noinline int locate(__u64 address, struct place *place)
 // False: the task is not in a sandbox.
 static __noinline int find(struct task_struct *task, struct location *p)
 {
-    struct place place = {};
-    const int found = locate((__u64)BPF_CORE_READ(task, cgroups, dfl_cgrp), &place);
-    p->sandbox = place.sandbox;
-    p->cgroup = place.cgroup;
+    struct owner owner = {};
+    const int found = locate((__u64)BPF_CORE_READ(task, cgroups, dfl_cgrp), &owner);
+    p->sandbox = owner.sandbox;
+    p->cgroup = owner.cgroup;
     p->account = 0;
-    p->box = found ? bpf_map_lookup_elem(&sandboxes, &place.sandbox) : 0;
+    p->box = found ? bpf_map_lookup_elem(&sandboxes, &owner.sandbox) : 0;
     if (!p->box)
         return false;
-    p->account = bpf_map_lookup_elem(&accounts, &place.account);
+    p->account = bpf_map_lookup_elem(&accounts, &owner.account);
     return true;
 }
 

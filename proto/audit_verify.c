@@ -233,7 +233,7 @@ count(struct audit_verify *v, const Stockade__V1__AuditRecord *m)
 
 // The place of a record in the chain. False: it is not the next one.
 static bool
-check_place(struct audit_verify *v, const Stockade__V1__AuditRecord *m)
+check_sequence(struct audit_verify *v, const Stockade__V1__AuditRecord *m)
 {
     if (m->sequence < v->expected) {
         report(v, AUDIT_REORDERED, m->sequence, "record %" PRIu64 " stands behind record %" PRIu64,
@@ -273,7 +273,7 @@ check_record(struct audit_verify *v, const struct audit_frame *f)
                f->intact ? "it is no record" : "its hash is another one");
     if (v->torn_n > 0)
         settle_torn(v, good && m->body_case == BODY(START) ? m->start : NULL);
-    if (good && !check_place(v, m))
+    if (good && !check_sequence(v, m))
         return true;
     const uint64_t sequence = good ? m->sequence : v->expected;
     const bool signs = good && m->body_case == BODY(CHECKPOINT);

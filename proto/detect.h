@@ -5,7 +5,7 @@
 //   event --detect_fill()--> detect_event ---+
 //
 // The broker, and the command for its offline checks, use the same code. All memory is allocated when the rules are read: an event
-// allocates nothing. Each rule has a table of counts of fixed size. A key has its place by its job (sandbox, tenant), so that one job
+// allocates nothing. Each rule has a table of counts of fixed size. The set of a key depends on its job (sandbox, tenant), so that one job
 // which invents keys displaces its own counts first; each count that was displaced while it mattered is counted, and the first one
 // of a window is a finding. One thread.
 #pragma once
@@ -24,7 +24,7 @@ enum {
     DETECT_TEXT = 256, // of a finding, with its NUL
     DETECT_LABELS_MAX = 32,
     DETECT_STEPS_MAX = 8,
-    DETECT_WAYS = 8,     // counts of one place in a table
+    DETECT_WAYS = 8,     // counts of one set in a table
     DETECT_WAYS_BY = 32, // the same, of a rule with `by`
     DETECT_ONCE = 8,     // findings of a count that are known, with `once_for`
     // What rules of the host may ask of the kernel together (bpf/net.h, bpf/watch.h).
@@ -115,7 +115,7 @@ struct detect_file {
 };
 
 // Reads rules and runs their tests. INVALID_ARGUMENT names file, line and column. The files are copied. seed: of the hashes; in the
-// broker a random one, so that nobody can choose keys that share a place.
+// broker a random one, so that nobody can choose keys that share a set.
 int detect_read(const struct detect_file *files, size_t n, const struct detect_bounds *bounds,
                 const uint8_t seed[16], struct detect **out, struct err *e);
 void detect_free(struct detect *d); // accepts NULL

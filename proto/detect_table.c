@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // See detect.h: the counts of a rule, in a table of fixed size.
 //
-//   scope (job, sandbox or tenant) --hash--> a place of DETECT_WAYS counts --key--> the count
+//   scope (job, sandbox or tenant) --hash--> a set of DETECT_WAYS counts --key--> the count
 //
-// The key is the scope and, with `by`, the value of a field. If the place is full, the least recently used count of the same scope
-// gives way if the scope has more than half of the place, otherwise the least recently used one.
+// The key is the scope and, with `by`, the value of a field. If the set is full, the least recently used count of the same scope
+// gives way if the scope has more than half of the set, otherwise the least recently used one.
 #include <sodium.h>
 #include <string.h>
 
@@ -143,17 +143,17 @@ value_of(struct detect *d, int field, const struct detect_event *ev)
 }
 
 // Where an event is counted: the hash of the rule's scope, and the key of the count.
-struct place {
+struct location {
     uint64_t scope, key;
 };
 
-static struct place
-place_of(struct detect *d, const struct detect_rule *r, const struct detect_event *ev)
+static struct location
+location_of(struct detect *d, const struct detect_rule *r, const struct detect_event *ev)
 {
     const uint64_t scope = scope_of(d, r, ev);
     const uint64_t key =
         r->by >= 0 ? scope ^ value_of(d, r->by, ev) * 0x9e3779b97f4a7c15ULL : scope;
-    return (struct place){scope, key != 0 ? key : 1};
+    return (struct location){scope, key != 0 ? key : 1};
 }
 
 // What a finding of once_for is about.
@@ -390,11 +390,12 @@ reach(struct detect *d, struct detect_rule *r, uint32_t slot, uint64_t score,
 
 // Counts one if the key is that of the last event and nothing but numbers changes. False: nothing was done.
 static bool
-count_again(const struct detect_rule *r, const struct place *place, const struct detect_event *ev)
+count_again(const struct detect_rule *r, const struct location *location,
+            const struct detect_event *ev)
 {
     struct detect_slot *s = &r->table.slot[r->table.last];
     const uint64_t now_ns = ev->now_ns;
-    if (!r->counts || ev->times > 1 || !is_slot(s, place->scope, place->key) ||
+    if (!r->counts || ev->times > 1 || !is_slot(s, location->scope, location->key) ||
         now_ns >= s->end_ns || s->before + s->sum + 1 >= r->threshold)
         return false;
     s->sum++;
@@ -407,12 +408,12 @@ detect_table_count(struct detect *d, struct detect_rule *r, uint32_t step,
                    const struct detect_event *ev, detect_found_fn *found, void *cookie)
 {
     bool displaced = false;
-    const struct place place = place_of(d, r, ev);
-    if (count_again(r, &place, ev))
+    const struct location location = location_of(d, r, ev);
+    if (count_again(r, &location, ev))
         return;
     if (r->of >= 0 && (ev->has >> r->of & 1) == 0)
         return;
-    const uint32_t i = slot_of(r, place.scope, place.key, ev->now_ns, &displaced);
+    const uint32_t i = slot_of(r, location.scope, location.key, ev->now_ns, &displaced);
     const uint64_t score = score_of(d, r, i, step, ev);
     r->table.slot[i].last_ns = ev->now_ns;
     if (displaced)

@@ -25,7 +25,7 @@ move(int copy, int to, int flags)
 
 // A failed copy is detected after all were tried: the copies are above all final numbers.
 static bool
-place_descriptors(const struct program_start *s, int failed_fd)
+set_descriptors(const struct program_start *s, int failed_fd)
 {
     int copies[PROGRAM_FDS_MAX];
     const int failed = fcntl(failed_fd, F_DUPFD_CLOEXEC, COPIES_FD);
@@ -45,10 +45,10 @@ static bool
 close_others(const struct program_start *s)
 {
     for (int fd = 0; fd < PROGRAM_FDS_MAX; fd++) {
-        bool has_place = fd == STDERR_FILENO;
+        bool has_stderr = fd == STDERR_FILENO;
         for (size_t i = 0; i < s->fds_n; i++)
-            has_place = has_place || s->fds[i].to == fd;
-        if (!has_place)
+            has_stderr = has_stderr || s->fds[i].to == fd;
+        if (!has_stderr)
             (void)close(fd);
     }
     return syscall(SYS_close_range, FAILED_FD + 1, ~0U, 0) == 0;
@@ -62,7 +62,7 @@ child_main(const struct program_start *s, int failed_fd)
     sigset_t none;
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    if ((s->before == NULL || s->before(s->cookie)) && place_descriptors(s, failed_fd)) {
+    if ((s->before == NULL || s->before(s->cookie)) && set_descriptors(s, failed_fd)) {
         failed_fd = FAILED_FD;
         // The program is opened before `last`, which may change to a user who cannot reach its path.
         const int program = close_others(s) ? open(s->path, O_PATH | O_CLOEXEC) : -1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts one of our programs: fork, place the descriptors, exec. A failure in the child is reported through a pipe
+// Starts one of our programs: fork, duplicate the descriptors, exec. A failure in the child is reported through a pipe
 // that exec closes.
 //
 // The program gets an empty environment, no blocked signals, stderr, and the named descriptors, nothing else.
@@ -21,7 +21,7 @@ struct program_start {
         int from, to;
     } fds[PROGRAM_FDS_MAX];
     size_t fds_n;
-    // Called in the child, may be NULL: `before` the descriptors are placed; `last` before exec, when the program is
+    // Called in the child, may be NULL: `before` the descriptors are duplicated; `last` before exec, when the program is
     // open. False: failed, see errno. They must not allocate, lock or log.
     bool (*before)(void *cookie);
     bool (*last)(void *cookie);

@@ -258,10 +258,10 @@ apply(struct reload *r)
 // ---- the reader
 
 static bool
-is_used(void *cookie, uint32_t place)
+is_used(void *cookie, uint32_t index)
 {
     const struct reload *r = cookie;
-    return sandboxes_have(r->srv->sandboxes, &r->now->sandbox.template[place]);
+    return sandboxes_have(r->srv->sandboxes, &r->now->sandbox.template[index]);
 }
 
 // The policies and the detection rules that the reader has packed.

@@ -500,20 +500,20 @@ check_base(struct build *b)
     const char *from = d->from[0] != '\0' ? d->from : "default";
     const struct stockade_sandbox_template *t = NULL;
     struct stockade_error e = {.code = STOCKADE_FAILED_PRECONDITION};
-    char place[PATH_MAX + 64];
+    char target[PATH_MAX + 64];
     if (stockade_template_get(b->s, from, &t, &e) < 0)
         return interrupted != 0
                    ? EXIT_SIGNAL + interrupted
                    : cli_fail_operand(
-                         b->c, build_file_place(&b->file, b->path, "from", place, sizeof place),
-                         &e);
+                         b->c,
+                         build_file_location(&b->file, b->path, "from", target, sizeof target), &e);
     const char *user = t->user_root ? "root" : "agent";
     const bool other = d->user[0] != '\0' && strcmp(d->user, user) != 0;
     key_of_base(t, b->below);
     if (other)
         (void)snprintf(e.text, sizeof e.text, "%s: jobs of template %s are %s, not %s",
-                       build_file_place(&b->file, b->path, "user", place, sizeof place), from, user,
-                       d->user);
+                       build_file_location(&b->file, b->path, "user", target, sizeof target), from,
+                       user, d->user);
     (void)snprintf(e.hint, sizeof e.hint, "choose another template with from");
     stockade_free(t);
     return other ? cli_fail(b->c, "", &e) : EXIT_OK;

@@ -103,7 +103,8 @@ build_file_parse(const char *name, const void *bytes, size_t n, struct build_fil
 }
 
 const char *
-build_file_place(const struct build_file *f, const char *name, const char *key, char *out, size_t n)
+build_file_location(const struct build_file *f, const char *name, const char *key, char *out,
+                    size_t n)
 {
     const struct yaml_node *it = child(f->root, key);
     if (it != NULL)

@@ -26,8 +26,8 @@ int build_file_parse(const char *name, const void *bytes, size_t n, struct build
                      struct err *e);
 
 // "FILE:3:7: KEY" for a message about a key of the file, "FILE: KEY" if the file has it not. Returns out.
-const char *build_file_place(const struct build_file *f, const char *name, const char *key,
-                             char *out, size_t n);
+const char *build_file_location(const struct build_file *f, const char *name, const char *key,
+                                char *out, size_t n);
 
 // Reads it first.
 int build_file_read(const char *path, struct build_file *out, struct err *e);

@@ -90,10 +90,10 @@ bool cli_find_process(struct stockade *s, const struct command *c, const char *t
 bool cli_find_sandbox(struct stockade *s, const struct command *c, const char *typed, char out[65],
                       int *code);
 
-// The place of a command on files: a sandbox as above, or "volume:NAME", which stays as it is. The length of the broker's field.
-enum { CLI_PLACE_SIZE = 72 };
-bool cli_find_place(struct stockade *s, const struct command *c, const char *typed,
-                    char out[CLI_PLACE_SIZE], int *code);
+// The target of a command on files: a sandbox as above, or "volume:NAME", which stays as it is. The length of the broker's field.
+enum { CLI_TARGET_SIZE = 72 };
+bool cli_find_target(struct stockade *s, const struct command *c, const char *typed,
+                     char out[CLI_TARGET_SIZE], int *code);
 
 // The same as cli_find_sandbox(), but names are not accepted. A full id is accepted as it is: events of removed sandboxes still exist.
 bool cli_find_sandbox_id(struct stockade *s, const struct command *c, const char *typed,

@@ -30,14 +30,14 @@ struct copy {
     struct stockade *s;
     const struct command *c;
     struct arena *arena;
-    char sandbox[CLI_PLACE_SIZE]; // or a volume
-    char path[PATH_TEXT_MAX];     // in the sandbox
-    const char *local;            // here, or "-"
-    bool zstd;                    // archives are compressed on the way
-    bool unpack;                  // `local` is an archive
-    uint64_t ratio_max;           // of one that is decompressed here or there; 0: the default
-    uint64_t bytes;               // carried so far
-    int64_t shown_ns;             // when the progress was shown; 0: not yet
+    char sandbox[CLI_TARGET_SIZE]; // or a volume
+    char path[PATH_TEXT_MAX];      // in the sandbox
+    const char *local;             // here, or "-"
+    bool zstd;                     // archives are compressed on the way
+    bool unpack;                   // `local` is an archive
+    uint64_t ratio_max;            // of one that is decompressed here or there; 0: the default
+    uint64_t bytes;                // carried so far
+    int64_t shown_ns;              // when the progress was shown; 0: not yet
 };
 
 // ---- progress
@@ -480,33 +480,33 @@ copy_into(struct stockade *s, const struct command *command, const char *sandbox
 
 // The colon before the path in SANDBOX:PATH or volume:NAME:PATH; NULL: a path of this machine, which has '/' before any ':'.
 static const char *
-end_of_place(const char *typed)
+end_of_target(const char *typed)
 {
     static const char volume[] = "volume:";
     const bool of_volume = strncmp(typed, volume, sizeof volume - 1) == 0 &&
                            strchr(typed + sizeof volume - 1, ':') != NULL;
     const char *name = of_volume ? typed + sizeof volume - 1 : typed;
     const char *colon = strchr(name, ':');
-    const bool is_place =
+    const bool is_target =
         colon != NULL && colon != name && memchr(name, '/', (size_t)(colon - name)) == NULL;
-    return is_place ? colon : NULL;
+    return is_target ? colon : NULL;
 }
 
 int
 cli_cp(const struct command *command, const struct options *o)
 {
     const char *const wrong = "exactly one of FROM and TO must be SANDBOX:PATH or volume:NAME:PATH";
-    bool in = end_of_place(o->args[1]) != NULL;
-    if (in == (end_of_place(o->args[0]) != NULL))
+    bool in = end_of_target(o->args[1]) != NULL;
+    if (in == (end_of_target(o->args[0]) != NULL))
         return cli_usage(command, wrong, "for example: stockade cp a.txt box:a.txt");
     const char *there = o->args[in ? 1 : 0];
-    const char *colon = end_of_place(there);
+    const char *colon = end_of_target(there);
     struct copy c = {.c = command,
                      .local = o->args[in ? 0 : 1],
                      .zstd = o->zstd,
                      .unpack = o->unpack,
                      .ratio_max = o->ratio};
-    char typed[CLI_PLACE_SIZE];
+    char typed[CLI_TARGET_SIZE];
     int code = EXIT_OK;
     if (o->unpack && !in)
         return cli_usage(command, "--unpack is for an archive of this machine",
@@ -524,7 +524,7 @@ cli_cp(const struct command *command, const struct options *o)
     c.arena = a;
     if (a == NULL)
         code = EXIT_PROBLEM;
-    else if (cli_find_place(c.s, command, typed, c.sandbox, &code))
+    else if (cli_find_target(c.s, command, typed, c.sandbox, &code))
         code = in ? copy_in(&c) : copy_out(&c);
     stockade_close(c.s);
     return code;

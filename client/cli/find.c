@@ -164,13 +164,13 @@ cli_find_sandbox(struct stockade *s, const struct command *c, const char *typed,
 }
 
 bool
-cli_find_place(struct stockade *s, const struct command *c, const char *typed,
-               char out[CLI_PLACE_SIZE], int *code)
+cli_find_target(struct stockade *s, const struct command *c, const char *typed,
+                char out[CLI_TARGET_SIZE], int *code)
 {
     if (strncmp(typed, "volume:", 7) != 0)
         return cli_find_sandbox(s, c, typed, out, code);
-    if (strlen(typed) < CLI_PLACE_SIZE) {
-        (void)snprintf(out, CLI_PLACE_SIZE, "%s", typed);
+    if (strlen(typed) < CLI_TARGET_SIZE) {
+        (void)snprintf(out, CLI_TARGET_SIZE, "%s", typed);
         return true;
     }
     *code = report(c, typed, "the name of a volume has at most 64 bytes", "");

@@ -377,7 +377,7 @@ cli_fs(const struct command *c, const struct options *o)
     const struct action *action = find(o->args[0]);
     struct fs f = {.c = c, .o = o, .paths = o->args + 2, .paths_n = o->args_n - 2};
     char why[128];
-    char place[CLI_PLACE_SIZE];
+    char target[CLI_TARGET_SIZE];
     int code = EXIT_OK;
     if (action == NULL) {
         (void)snprintf(why, sizeof why, "there is no action '%.40s'", o->args[0]);
@@ -393,10 +393,10 @@ cli_fs(const struct command *c, const struct options *o)
         return code;
     struct arena *auto_arena a = arena_new(ARENA_MAX);
     f.arena = a;
-    f.sandbox = place;
+    f.sandbox = target;
     if (a == NULL)
         code = EXIT_PROBLEM;
-    else if (cli_find_place(f.s, c, o->args[1], place, &code))
+    else if (cli_find_target(f.s, c, o->args[1], target, &code))
         code = action->run(&f);
     stockade_close(f.s);
     int flushed = cli_flush(c);

@@ -76,13 +76,13 @@ struct outcome {
 static void
 note(struct testing *t, const struct outcome *x)
 {
-    char name[128], place[POLICY_RULE_NAME + 16] = "", line[16] = "";
+    char name[128], location[POLICY_RULE_NAME + 16] = "", line[16] = "";
     t->run++;
     if (x->passed)
         return;
     t->failures++;
     if (x->of[0] != '\0')
-        (void)snprintf(place, sizeof place, "rule %s: ", x->of);
+        (void)snprintf(location, sizeof location, "rule %s: ", x->of);
     if (x->line != 0)
         (void)snprintf(line, sizeof line, ":%u", x->line);
     (void)name_of(x->test, x->number, name, sizeof name);
@@ -96,7 +96,7 @@ note(struct testing *t, const struct outcome *x)
         return;
     }
     (void)printf("FAIL %s%s: %stest %s: it expects %s%s%s, but the decision is %s%s%s%s%s%s%s\n",
-                 x->file, line, place, name, policies_verdict(x->test->expect),
+                 x->file, line, location, name, policies_verdict(x->test->expect),
                  x->test->rule[0] != '\0' ? " by " : "", x->test->rule, x->verdict,
                  x->rule[0] != '\0' ? " by " : "", x->rule, x->reason[0] != '\0' ? " (" : "",
                  x->reason, x->reason[0] != '\0' ? ")" : "", x->note != NULL ? x->note : "");

@@ -83,7 +83,7 @@ offer_each_volume(const struct offers *o, struct stockade *s, const char *prefix
     if (stockade_volume_list(s, NULL, &all, &e) < 0)
         return;
     for (size_t i = 0; i < all->n; i++) {
-        char word[CLI_PLACE_SIZE];
+        char word[CLI_TARGET_SIZE];
         (void)snprintf(word, sizeof word, "%s%s", prefix, all->items[i].name);
         words_word(o, word, "volume");
     }
@@ -174,7 +174,7 @@ offer_rule_files(const struct offers *o, struct stockade *s)
 }
 
 static void
-offer_places(const struct offers *o, struct stockade *s)
+offer_targets(const struct offers *o, struct stockade *s)
 {
     offer_sandboxes(o, s);
     offer_each_volume(o, s, "volume:");
@@ -188,7 +188,7 @@ words_thing(const struct offers *o, enum thing thing)
         [THING_PROCESS] = offer_processes,
         [THING_TEMPLATE] = offer_templates,
         [THING_VOLUME] = offer_names,
-        [THING_PLACE] = offer_places,
+        [THING_TARGET] = offer_targets,
         [THING_KEY] = offer_keys,
         [THING_APPROVAL] = offer_approvals,
         [THING_PENDING] = offer_pending,

@@ -131,16 +131,16 @@ static const struct action volumes[] = {
     {0},
 };
 static const struct action files[] = {
-    {"ls", "list a folder", THING_PLACE, THING_NONE},
-    {"stat", "describe files", THING_PLACE, THING_NONE},
-    {"cat", "write files to stdout", THING_PLACE, THING_NONE},
-    {"write", "write stdin to a file", THING_PLACE, THING_NONE},
-    {"mkdir", "make folders", THING_PLACE, THING_NONE},
-    {"rm", "remove files", THING_PLACE, THING_NONE},
-    {"mv", "rename a file", THING_PLACE, THING_NONE},
-    {"cp", "copy a file inside the sandbox", THING_PLACE, THING_NONE},
-    {"chmod", "set permissions", THING_PLACE, THING_NONE},
-    {"watch", "print changes as they happen", THING_PLACE, THING_NONE},
+    {"ls", "list a folder", THING_TARGET, THING_NONE},
+    {"stat", "describe files", THING_TARGET, THING_NONE},
+    {"cat", "write files to stdout", THING_TARGET, THING_NONE},
+    {"write", "write stdin to a file", THING_TARGET, THING_NONE},
+    {"mkdir", "make folders", THING_TARGET, THING_NONE},
+    {"rm", "remove files", THING_TARGET, THING_NONE},
+    {"mv", "rename a file", THING_TARGET, THING_NONE},
+    {"cp", "copy a file inside the sandbox", THING_TARGET, THING_NONE},
+    {"chmod", "set permissions", THING_TARGET, THING_NONE},
+    {"watch", "print changes as they happen", THING_TARGET, THING_NONE},
     {0},
 };
 static const struct action admin[] = {

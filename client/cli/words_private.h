@@ -30,7 +30,7 @@ struct offers {
     const char *address, *token_file, *ca_file;
 };
 
-// What can stand in a place of a line.
+// What can stand at a position of a line.
 enum thing {
     THING_NONE,
     THING_FILE, // or a folder; the shell completes it
@@ -38,7 +38,7 @@ enum thing {
     THING_PROCESS,
     THING_TEMPLATE,
     THING_VOLUME,
-    THING_PLACE,    // a sandbox, or "volume:NAME"
+    THING_TARGET,   // a sandbox, or "volume:NAME"
     THING_KEY,      // an API key that is not revoked
     THING_APPROVAL, // any
     THING_PENDING,  // an approval without an answer

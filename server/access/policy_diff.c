@@ -137,7 +137,7 @@ static int
 compare_layers(const struct comparing *c, const struct policy_layer *before,
                const struct policy_layer *after)
 {
-    uint32_t place = 0;
+    uint32_t at = 0;
     int r = compare_heads(c, before, after);
     for (uint32_t i = 0; i < after->rules_n && r == 0; i++) {
         const struct policy_rule *is = &after->rules[i], *was = find_rule(before, is->m->id);
@@ -145,7 +145,7 @@ compare_layers(const struct comparing *c, const struct policy_layer *before,
             rule_differs(c, CHANGE(ADDED), after, NULL, is);
             continue;
         }
-        const struct policy_rule *there = next_common(before, after, &place);
+        const struct policy_rule *there = next_common(before, after, &at);
         r = compare_rule(c, after, was, is, there != was);
     }
     for (uint32_t i = 0; i < before->rules_n && r == 0; i++)

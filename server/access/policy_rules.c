@@ -19,7 +19,7 @@
 
 typedef Stockade__V1__PolicyMatch policy_match;
 
-// ---- places in the file
+// ---- locations in the file
 
 static struct yaml_node *
 child(struct yaml_node *n, const char *key)

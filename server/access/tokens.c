@@ -18,7 +18,7 @@ enum { DIGEST = 32, REVOKED_BUCKETS = 1024 };
 
 struct cached {
     uint8_t digest[DIGEST];
-    struct arena *arena; // owned; NULL: an empty place
+    struct arena *arena; // owned; NULL: an empty entry
     struct token token;
     uint8_t key[TOKEN_KEY_ID];
 };
@@ -180,7 +180,7 @@ find_key(const struct tokens *t, const uint8_t *id, int64_t now_ms)
 }
 
 static struct cached *
-place_of(struct tokens *t, const uint8_t *digest)
+entry_of(struct tokens *t, const uint8_t *digest)
 {
     return &t->cache[((size_t)digest[0] << 8 | digest[1]) % TOKENS_CACHED];
 }
@@ -254,7 +254,7 @@ token_check(struct access *a, const char *text, bool known_only, struct principa
 {
     uint8_t digest[DIGEST];
     (void)crypto_generichash(digest, sizeof digest, (const uint8_t *)text, strlen(text), NULL, 0);
-    struct cached *c = place_of(a->tokens, digest);
+    struct cached *c = entry_of(a->tokens, digest);
     const bool known = c->arena != NULL && sodium_memcmp(c->digest, digest, sizeof digest) == 0;
     if (!known && known_only)
         return -EAGAIN;
@@ -544,11 +544,11 @@ count_uses(struct access *a, const struct token *t, const struct change *c, stru
     return r < 0 ? r : last < t->n;
 }
 
-// NULL: another token has taken its place in the cache.
+// NULL: another token has its entry in the cache now.
 static const struct cached *
 at_hand(const struct access *a, const struct principal *who)
 {
-    const struct cached *c = place_of(a->tokens, who->credential);
+    const struct cached *c = entry_of(a->tokens, who->credential);
     return c->arena != NULL && memcmp(c->digest, who->credential, sizeof who->credential) == 0
                ? c
                : NULL;

@@ -195,7 +195,7 @@ fill_labels(const struct sandbox_spec *spec, struct finding *f)
 
 // What the rule does not say: when and where.
 static void
-fill_place(const struct anomaly_block *b, struct finding *f, const struct job *j)
+fill_subject(const struct anomaly_block *b, struct finding *f, const struct job *j)
 {
     const struct anomaly *a = b->all;
     f->time_ns = real_time_of(a->event_ns);
@@ -220,7 +220,7 @@ anomaly_give(struct anomaly_block *b, enum box_voice voice, uint32_t rule, struc
 {
     struct anomaly *a = b->all;
     struct finding f = *of;
-    fill_place(b, &f, j);
+    fill_subject(b, &f, j);
     silences_apply(a->srv->silences, &f, voice == BOX_REPORT);
     const bool quiet = f.silenced || f.response == RESPONSE_LOG;
     if (voice == BOX_REPORT && (f.silenced || !quiet))

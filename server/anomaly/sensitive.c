@@ -180,8 +180,7 @@ last_two(const char *pattern)
 }
 
 bool
-anomaly_sensitive_place(struct sensitive_table *t, const char *pattern, uint32_t rule,
-                        uint32_t when)
+anomaly_sensitive_add(struct sensitive_table *t, const char *pattern, uint32_t rule, uint32_t when)
 {
     put_hint(t, last_component(pattern));
     const char *two = pattern[0] == '/' ? last_two(pattern) : NULL;
@@ -200,14 +199,14 @@ anomaly_sensitive_fill(struct sensitive_table *t, const struct sensitive_config 
             continue;
         const char *pattern = patterns[i].pattern;
         if (patterns[i].hint == NULL) {
-            lost += !anomaly_sensitive_place(t, pattern, i, patterns[i].when);
+            lost += !anomaly_sensitive_add(t, pattern, i, patterns[i].when);
             continue;
         }
         put_hint(t, patterns[i].hint);
         lost += !put(t, pattern, i, patterns[i].when);
     }
     for (uint32_t i = 0; i < c->own_n; i++)
-        lost += !anomaly_sensitive_place(t, c->own[i], WATCH_SENSITIVE + i, 0);
+        lost += !anomaly_sensitive_add(t, c->own[i], WATCH_SENSITIVE + i, 0);
     return lost;
 }
 
@@ -244,8 +243,8 @@ add_written(void *cookie, const char *path, bool below)
     if (w->rc < 0)
         return;
     if (w->t != NULL)
-        w->lost += !anomaly_sensitive_place(w->t, pattern, WATCH_SENSITIVE_WRITTEN + w->n,
-                                            below ? 0 : WATCH_WHEN_LAST);
+        w->lost += !anomaly_sensitive_add(w->t, pattern, WATCH_SENSITIVE_WRITTEN + w->n,
+                                          below ? 0 : WATCH_WHEN_LAST);
     w->n++;
 }
 

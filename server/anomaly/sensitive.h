@@ -43,8 +43,8 @@ bool anomaly_sensitive_is_credential(uint32_t i);
 uint32_t anomaly_sensitive_fill(struct sensitive_table *t, const struct sensitive_config *c);
 
 // Adds one pattern to a table: enum watch_when bits. False: its slots are all in use.
-bool anomaly_sensitive_place(struct sensitive_table *t, const char *pattern, uint32_t rule,
-                             uint32_t when);
+bool anomaly_sensitive_add(struct sensitive_table *t, const char *pattern, uint32_t rule,
+                           uint32_t when);
 
 // Adds the paths that detection rules need (proto/detect.h). Returns how many did not fit.
 struct detect;

@@ -276,16 +276,16 @@ static void
 find_and_go(struct work *w)
 {
     static const char volume[] = "volume:";
-    const char *place = ((const struct of_sandbox *)w->request)->sandbox_id;
+    const char *target = ((const struct of_sandbox *)w->request)->sandbox_id;
     const char *tenant = call_tenant(w->call);
     struct sandbox_spec spec;
     struct err e;
-    if (strncmp(place, volume, sizeof volume - 1) != 0) {
-        struct sandbox *sb = sandbox_find(w->server->sandboxes, tenant, place, &e);
+    if (strncmp(target, volume, sizeof volume - 1) != 0) {
+        struct sandbox *sb = sandbox_find(w->server->sandboxes, tenant, target, &e);
         go(w, sb, sb == NULL ? &e : NULL);
         return;
     }
-    if (spec_of_volume(w->server, tenant, place + sizeof volume - 1, &spec, &e) < 0 ||
+    if (spec_of_volume(w->server, tenant, target + sizeof volume - 1, &spec, &e) < 0 ||
         files_hold(w->server->files, tenant, &spec, go, w, &w->wait, &e) < 0)
         fail(w, &e);
 }

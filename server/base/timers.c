@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See timers.h. A binary heap by at_ns in an array of pointers; place[0] is unused so that 0 can mean "not set".
+// See timers.h. A binary heap by at_ns in an array of pointers; heap[0] is unused so that 0 can mean "not set".
 #include "timers.h"
 
 #include <assert.h>
@@ -41,43 +41,43 @@ timers_close(struct timers *ts)
     if (ts == NULL)
         return;
     for (size_t i = 1; i <= ts->n; i++)
-        ts->heap[i]->place = 0;
+        ts->heap[i]->index = 0;
     ts->n = 0;
     uv_close((uv_handle_t *)&ts->handle, on_handle_closed);
 }
 
 static void
-put(struct timers *ts, size_t place, struct timer *t)
+put(struct timers *ts, size_t index, struct timer *t)
 {
-    ts->heap[place] = t;
-    t->place = place;
+    ts->heap[index] = t;
+    t->index = index;
 }
 
 static void
-sift_up(struct timers *ts, size_t place)
+sift_up(struct timers *ts, size_t index)
 {
-    struct timer *t = ts->heap[place];
-    for (; place > 1 && ts->heap[place / 2]->at_ns > t->at_ns; place /= 2)
-        put(ts, place, ts->heap[place / 2]);
-    put(ts, place, t);
+    struct timer *t = ts->heap[index];
+    for (; index > 1 && ts->heap[index / 2]->at_ns > t->at_ns; index /= 2)
+        put(ts, index, ts->heap[index / 2]);
+    put(ts, index, t);
 }
 
 static void
-sift_down(struct timers *ts, size_t place)
+sift_down(struct timers *ts, size_t index)
 {
-    struct timer *t = ts->heap[place];
+    struct timer *t = ts->heap[index];
     for (;;) {
-        size_t child = place * 2;
+        size_t child = index * 2;
         if (child > ts->n)
             break;
         if (child < ts->n && ts->heap[child + 1]->at_ns < ts->heap[child]->at_ns)
             child++;
         if (ts->heap[child]->at_ns >= t->at_ns)
             break;
-        put(ts, place, ts->heap[child]);
-        place = child;
+        put(ts, index, ts->heap[child]);
+        index = child;
     }
-    put(ts, place, t);
+    put(ts, index, t);
 }
 
 // Sets libuv's timer to the earliest entry.
@@ -100,15 +100,15 @@ arm(struct timers *ts)
 static void
 take_out(struct timers *ts, struct timer *t)
 {
-    size_t place = t->place;
-    assert(place > 0 && place <= ts->n);
+    size_t index = t->index;
+    assert(index > 0 && index <= ts->n);
     struct timer *last = ts->heap[ts->n--];
-    t->place = 0;
+    t->index = 0;
     if (last == t)
         return;
-    put(ts, place, last);
-    sift_up(ts, place);
-    sift_down(ts, last->place);
+    put(ts, index, last);
+    sift_up(ts, index);
+    sift_down(ts, last->index);
 }
 
 static void
@@ -146,7 +146,7 @@ timers_set(struct timers *ts, struct timer *t, uint64_t at_ns)
 {
     struct timer *earliest = ts->n > 0 ? ts->heap[1] : NULL;
     uint64_t earliest_ns = earliest != NULL ? earliest->at_ns : 0;
-    if (t->place != 0)
+    if (t->index != 0)
         take_out(ts, t);
     if (at_ns != UINT64_MAX) {
         int failed = make_room(ts);
@@ -165,6 +165,6 @@ timers_set(struct timers *ts, struct timer *t, uint64_t at_ns)
 void
 timers_clear(struct timers *ts, struct timer *t)
 {
-    if (t->place != 0)
+    if (t->index != 0)
         (void)timers_set(ts, t, UINT64_MAX);
 }

@@ -12,7 +12,7 @@ struct timers;
 // Embedded in its owner; zeroed before first use.
 struct timer {
     uint64_t at_ns; // uv_hrtime()
-    size_t place;   // in the heap, from 1 on; 0: not set
+    size_t index;   // in the heap, from 1 on; 0: not set
     void (*fire)(struct timer *t);
 };
 

@@ -139,16 +139,16 @@ find(const struct config *c, const char *name)
 }
 
 static bool
-is_free(const struct config *now, const struct config_users *users, uint32_t place)
+is_free(const struct config *now, const struct config_users *users, uint32_t index)
 {
-    return place >= now->sandbox.templates_n ||
-           (now->sandbox.template[place].removed && !users->any(users->cookie, place));
+    return index >= now->sandbox.templates_n ||
+           (now->sandbox.template[index].removed && !users->any(users->cookie, index));
 }
 
 // Templates that stay keep their index; each new one gets the first free one.
 static int
-find_places(const struct config *now, const struct config *next, const struct config_users *users,
-            struct config_change *out, struct err *e)
+find_indexes(const struct config *now, const struct config *next, const struct config_users *users,
+             struct config_change *out, struct err *e)
 {
     bool taken[TEMPLATES_MAX + 1] = {false};
     for (uint32_t i = 0; i < next->sandbox.templates_n; i++) {
@@ -221,7 +221,7 @@ config_change_plan(const struct config *now, const struct config *next,
     if (r == 0)
         r = check_limits(now, next, e);
     if (r == 0)
-        r = find_places(now, next, users, out, e);
+        r = find_indexes(now, next, users, out, e);
     for (uint32_t i = 0; i < next->sandbox.templates_n && r == 0; i++) {
         const struct template *t = &now->sandbox.template[out->at[i]];
         if (!out->is_new[i])
@@ -475,10 +475,10 @@ apply_template(struct config *now, struct config *next, uint32_t i, const uint32
 }
 
 static void
-remove_template(struct config *now, uint32_t place, struct config_change *c)
+remove_template(struct config *now, uint32_t index, struct config_change *c)
 {
-    struct template *t = &now->sandbox.template[place];
-    struct words w = {c->what[place], sizeof c->what[0]};
+    struct template *t = &now->sandbox.template[index];
+    struct words w = {c->what[index], sizeof c->what[0]};
     add_word(&w, true, "removed");
     give_up_root(t, c);
     t->removed = true;

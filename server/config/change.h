@@ -25,7 +25,7 @@ struct config_change {
 
 // Whether a sandbox uses the template at this index.
 struct config_users {
-    bool (*any)(void *cookie, uint32_t place);
+    bool (*any)(void *cookie, uint32_t index);
     void *cookie;
 };
 

@@ -39,19 +39,19 @@ find(struct yaml_node *from, const char *key)
     return from;
 }
 
-// A place in the file: keys below `below`, of which the first that the file sets is where the error is. Without one it is
+// A location in the file: keys below `below`, of which the first that the file sets is where the error is. Without one it is
 // at `below`.
-struct place {
+struct location {
     const struct config_source *file;
     struct yaml_node *below;
     const char *keys[4];
 };
 
-static int refuse(const struct place *p, struct err *e, const char *fmt, ...)
+static int refuse(const struct location *p, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 static int
-refuse(const struct place *p, struct err *e, const char *fmt, ...)
+refuse(const struct location *p, struct err *e, const char *fmt, ...)
 {
     char what[400];
     va_list ap;
@@ -101,9 +101,9 @@ check_host_limits(const struct config *c, const struct config_source *file, stru
             continue;
         name_keys("limits_default", i, &low);
         name_keys("limits_max", i, &high);
-        return refuse(&(struct place){file, file->root, {low.key, low.name, high.key, high.name}},
-                      e, "%s is %s, above %s of %s", low.key, show(i, usual, a), high.key,
-                      show(i, most, b));
+        return refuse(
+            &(struct location){file, file->root, {low.key, low.name, high.key, high.name}}, e,
+            "%s is %s, above %s of %s", low.key, show(i, usual, a), high.key, show(i, most, b));
     }
     return 0;
 }
@@ -119,11 +119,11 @@ check_template_limits(const struct config *c, const struct template *t,
         name_keys("limits", i, &low);
         name_keys("limits_max", i, &high);
         if (host != 0 && most > host)
-            return refuse(&(struct place){file, node, {high.key, high.name}}, e,
+            return refuse(&(struct location){file, node, {high.key, high.name}}, e,
                           "template \"%s\": %s is %s, above the host's %s of %s", t->name, high.key,
                           show(i, most, a), high.key, show(i, host, b));
         if (most != 0 && usual > most)
-            return refuse(&(struct place){file, node, {low.key, low.name}}, e,
+            return refuse(&(struct location){file, node, {low.key, low.name}}, e,
                           "template \"%s\": %s is %s, above its %s of %s", t->name, low.key,
                           show(i, usual, a), high.key, show(i, most, b));
     }
@@ -149,7 +149,7 @@ finish_network(struct template *t, const struct config_source *file, struct yaml
     if (r == 0 && t->network->keys == NULL)
         r = network_compile(t->network, &why);
     if (r < 0)
-        (void)refuse(&(struct place){file, node, {"network", "network_max"}}, e,
+        (void)refuse(&(struct location){file, node, {"network", "network_max"}}, e,
                      "template \"%s\": %s", t->name, why.text);
     return r;
 }
@@ -177,7 +177,7 @@ finish_template(struct config *c, uint32_t number, const struct config_source *f
     if (t->workdir[0] == '\0')
         (void)snprintf(t->workdir, sizeof t->workdir, t->user_root ? "/root" : "/home/agent");
     if (t->root_writable && !t->user_root)
-        return refuse(&(struct place){file, node, {"root"}}, e,
+        return refuse(&(struct location){file, node, {"root"}}, e,
                       "template \"%s\": root: writable needs user: root, because files of /usr and "
                       "/etc belong to root inside",
                       t->name);
@@ -192,7 +192,7 @@ finish_templates(struct config *c, const struct config_source *file, struct err 
     struct yaml_node *list = find(file->root, "templates");
     if (config_template(c, "default") == NULL) {
         if (c->sandbox.templates_n == TEMPLATES_OF_FILE)
-            return refuse(&(struct place){file, list, {NULL}}, e,
+            return refuse(&(struct location){file, list, {NULL}}, e,
                           "templates: one of the %d must have the name \"default\"",
                           TEMPLATES_OF_FILE);
         struct template *t = &c->sandbox.template[c->sandbox.templates_n++];
@@ -218,13 +218,14 @@ check_quotas(const struct config *c, const struct config_source *file, struct er
     for (uint32_t i = 0; i < c->sandbox.templates_n; i++)
         pools += c->sandbox.template[i].pool;
     if (most > c->id_slots)
-        return refuse(&(struct place){file, file->root, {"quotas.sandboxes", "ids.slots"}}, e,
+        return refuse(&(struct location){file, file->root, {"quotas.sandboxes", "ids.slots"}}, e,
                       "quotas.sandboxes is %u, above ids.slots of %u: each sandbox takes one slot",
                       most, c->id_slots);
     if (pools > most)
-        return refuse(&(struct place){file, file->root, {"quotas.sandboxes", "pool", "templates"}},
-                      e, "the pools keep %" PRIu64 " sandboxes ready, above quotas.sandboxes of %u",
-                      pools, most);
+        return refuse(
+            &(struct location){file, file->root, {"quotas.sandboxes", "pool", "templates"}}, e,
+            "the pools keep %" PRIu64 " sandboxes ready, above quotas.sandboxes of %u", pools,
+            most);
     return 0;
 }
 
@@ -235,7 +236,7 @@ check_ids(const struct config *c, const struct config_source *file, struct err *
     const uint64_t end = c->id_base + (c->id_slots + UINT64_C(1)) * SPAWN_IDS_PER_SANDBOX;
     if (end <= UINT64_C(1) << 31)
         return 0;
-    return refuse(&(struct place){file, file->root, {"ids.base", "ids.slots"}}, e,
+    return refuse(&(struct location){file, file->root, {"ids.base", "ids.slots"}}, e,
                   "ids.base is %u: ids.slots + 1 = %u ranges of %d ids must end below 2^31, so it "
                   "may be at most %" PRIu64,
                   c->id_base, c->id_slots + 1, SPAWN_IDS_PER_SANDBOX,
@@ -248,7 +249,7 @@ check_times(const struct config *c, const struct config_source *file, struct err
     char a[QUANTITY_TEXT], b[QUANTITY_TEXT];
     if (c->ttl_default_ms <= c->ttl_max_ms)
         return 0;
-    return refuse(&(struct place){file, file->root, {"ttl.default", "ttl.max"}}, e,
+    return refuse(&(struct location){file, file->root, {"ttl.default", "ttl.max"}}, e,
                   "ttl.default is %s, above ttl.max of %s",
                   quantity_write(c->ttl_default_ms, quantity_time_ms, a),
                   quantity_write(c->ttl_max_ms, quantity_time_ms, b));
@@ -275,14 +276,14 @@ check_addresses(const struct config *c, const struct config_source *file, struct
     struct yaml_node *node = list != NULL ? list->child : NULL;
     for (uint32_t i = 0; i < c->listen_n; i++) {
         if (rpc_check_address(&c->rpc, c->listen[i], &why) < 0)
-            return refuse(&(struct place){file, node, {NULL}}, e, "listen: %s", why.text);
+            return refuse(&(struct location){file, node, {NULL}}, e, "listen: %s", why.text);
         if (is_twice(c, i))
-            return refuse(&(struct place){file, node, {NULL}}, e,
+            return refuse(&(struct location){file, node, {NULL}}, e,
                           "listen: the address %s is in the list twice", c->listen[i]);
         node = node != NULL ? node->next : NULL;
     }
     if (feed.url[0] != '\0' && listen_check(&feed, &why) < 0)
-        return refuse(&(struct place){file, file->root, {"telemetry.feed"}}, e,
+        return refuse(&(struct location){file, file->root, {"telemetry.feed"}}, e,
                       "telemetry.feed: %s", why.text);
     return 0;
 }
@@ -293,7 +294,7 @@ check_rpc(const struct config *c, const struct config_source *file, struct err *
     char a[QUANTITY_TEXT], b[QUANTITY_TEXT];
     if (c->rpc.queue_bytes_pause <= c->rpc.queue_bytes_kill)
         return 0;
-    return refuse(&(struct place){file, file->root, {"rpc.queue_pause", "rpc.queue_kill"}}, e,
+    return refuse(&(struct location){file, file->root, {"rpc.queue_pause", "rpc.queue_kill"}}, e,
                   "rpc.queue_pause is %s, above rpc.queue_kill of %s",
                   quantity_write(c->rpc.queue_bytes_pause, quantity_bytes, a),
                   quantity_write(c->rpc.queue_bytes_kill, quantity_bytes, b));
@@ -302,8 +303,8 @@ check_rpc(const struct config *c, const struct config_source *file, struct err *
 static int
 check_encryption(const struct config *c, const struct config_source *file, struct err *e)
 {
-    const struct place p = {file, file->root, {"encryption.credential"}};
-    const struct place required = {file, file->root, {"encryption.required"}};
+    const struct location p = {file, file->root, {"encryption.credential"}};
+    const struct location required = {file, file->root, {"encryption.required"}};
     const bool by_file = c->vault.key_file[0] != '\0', by_name = c->vault.credential[0] != '\0';
     if (by_file && by_name)
         return refuse(&p, e, "encryption has a key_file already: set one of them");

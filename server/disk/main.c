@@ -80,7 +80,7 @@ static int mounted_fd = -1; // OPEN, SCRATCH: O_PATH, goes with the answer
 static int
 do_open(int folder, const char *name, const struct disk_order *o, struct disk_answer *a)
 {
-    char place[16];
+    char mount_point[16];
     const struct backend *b = find(folder, name, &a->err);
     if (b == NULL)
         return err_errno(&a->err);
@@ -90,8 +90,8 @@ do_open(int folder, const char *name, const struct disk_order *o, struct disk_an
         return fd;
     if (setns(DISK_SPACE_FD, CLONE_NEWNS) < 0)
         return err_sys(&a->err, errno, "enter the namespace of disks");
-    (void)snprintf(place, sizeof place, "%u", o->place);
-    int r = mount_attach(fd, AT_FDCWD, place, &a->err);
+    (void)snprintf(mount_point, sizeof mount_point, "%u", o->mount_point);
+    int r = mount_attach(fd, AT_FDCWD, mount_point, &a->err);
     if (r == 0)
         mounted_fd = take_fd(&fd);
     return r;

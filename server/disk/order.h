@@ -46,8 +46,9 @@ struct disk_order {
     uint8_t id[16];
     uint64_t bytes; // MAKE, SCRATCH
     uint32_t inodes;
-    uint32_t trim;    // SCRATCH: 1: first, the file system at DISK_TRIM_FD is trimmed
-    uint32_t place;   // OPEN: the folder of the namespace that it is mounted at (spawner/disk.h)
+    uint32_t trim; // SCRATCH: 1: first, the file system at DISK_TRIM_FD is trimmed
+    // OPEN: the folder of the namespace that it is mounted at (spawner/disk.h)
+    uint32_t mount_point;
     uint32_t mkfs_id; // uid and gid of the program that formats an image, and of nothing else
     char state_dir[SPAWN_PATH_MAX];
 };

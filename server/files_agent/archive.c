@@ -133,7 +133,7 @@ static int
 pack(const struct tar_sink *sink, const char *path, const struct tar_bounds *bounds,
      struct tar_counts *counts, struct err *e)
 {
-    struct place at = {.folder = -1};
+    struct location at = {.folder = -1};
     struct stat st;
     int auto_close fd = path_open(path, O_PATH, e);
     if (fd < 0)
@@ -147,7 +147,7 @@ pack(const struct tar_sink *sink, const char *path, const struct tar_bounds *bou
     }
     if (!S_ISREG(st.st_mode))
         return file_err(e, ENXIO, "pack", path);
-    int r = path_place(path, false, &at, e);
+    int r = path_locate(path, false, &at, e);
     if (r < 0)
         return r;
     r = tar_pack(at.folder, at.name, at.name, bounds, sink, counts, e);

@@ -70,14 +70,14 @@ int
 path_make_folders(const char *path, struct err *e)
 {
     char part[FILES_PATH_MAX];
-    struct place p;
+    struct location p;
     (void)snprintf(part, sizeof part, "%s", path);
     for (char *slash = strchr(part + 1, '/');; slash = strchr(slash + 1, '/')) {
         if (slash != NULL)
             *slash = '\0';
         int fd = open_in(part, O_PATH | O_DIRECTORY);
         if (fd == -ENOENT) {
-            int r = path_place(part, false, &p, e);
+            int r = path_locate(part, false, &p, e);
             if (r < 0)
                 return r;
             if (mkdirat(p.folder, p.name, 0755) < 0 && errno != EEXIST)
@@ -111,7 +111,7 @@ cut_name(char *path)
 }
 
 int
-path_place(const char *path, bool parents, struct place *out, struct err *e)
+path_locate(const char *path, bool parents, struct location *out, struct err *e)
 {
     (void)snprintf(out->text, sizeof out->text, "%s", path);
     out->name = cut_name(out->text);
@@ -132,7 +132,7 @@ path_place(const char *path, bool parents, struct place *out, struct err *e)
 }
 
 void
-path_leave(struct place *p)
+path_leave(struct location *p)
 {
     (void)close(p->folder);
     p->folder = -1;
@@ -146,10 +146,10 @@ path_pair(const ProtobufCBinaryData *path, const ProtobufCBinaryData *to, bool p
     if (r == 0)
         r = path_read(to, &out->to, e);
     if (r == 0)
-        r = path_place(out->path.text, false, &out->a, e);
+        r = path_locate(out->path.text, false, &out->a, e);
     if (r != 0)
         return r;
-    r = path_place(out->to.text, parents, &out->b, e);
+    r = path_locate(out->to.text, parents, &out->b, e);
     if (r != 0)
         path_leave(&out->a);
     return r;

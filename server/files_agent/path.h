@@ -30,18 +30,18 @@ int path_open(const char *path, int flags, struct err *e);
 int path_make_folders(const char *path, struct err *e);
 
 // Its parent folder (O_PATH), and its last name, "." for the root. With `parents` missing folders are made.
-struct place {
+struct location {
     int folder; // *owned*
     const char *name;
     char text[FILES_PATH_MAX];
 };
-int path_place(const char *path, bool parents, struct place *out, struct err *e);
-void path_leave(struct place *p);
+int path_locate(const char *path, bool parents, struct location *out, struct err *e);
+void path_leave(struct location *p);
 
-// Both paths of a request that moves or copies, and their places. After 0 the caller leaves both.
+// Both paths of a request that moves or copies, and their locations. After 0 the caller leaves both.
 struct path_pair {
     struct path path, to;
-    struct place a, b; // of `path`, of `to`
+    struct location a, b; // of `path`, of `to`
 };
 int path_pair(const ProtobufCBinaryData *path, const ProtobufCBinaryData *to, bool parents,
               struct path_pair *out, struct err *e);

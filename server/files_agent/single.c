@@ -90,10 +90,10 @@ files_make_dir(struct op *op, const ProtobufCMessage *request, struct err *e)
         STOCKADE__V1__FILE_SERVICE_MAKE_DIR_RESPONSE__INIT;
     struct described file;
     struct path p;
-    struct place at = {.folder = -1};
+    struct location at = {.folder = -1};
     int r = path_read(&m->path, &p, e);
     if (r == 0)
-        r = path_place(p.text, m->parents, &at, e);
+        r = path_locate(p.text, m->parents, &at, e);
     if (r != 0)
         return r;
     bool made = mkdirat(at.folder, at.name, m->mode != 0 ? m->mode : 0755) == 0;
@@ -135,7 +135,7 @@ files_move(struct op *op, const ProtobufCMessage *request, struct err *e)
 // chmod(2) follows a link, which is refused. A job that puts one there meanwhile changes a mode that it may change anyway.
 // 0 or a negative errno.
 static int
-change_mode(const struct place *at, mode_t mode)
+change_mode(const struct location *at, mode_t mode)
 {
     struct stat st;
     if (fstatat(at->folder, at->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -154,10 +154,10 @@ files_set_mode(struct op *op, const ProtobufCMessage *request, struct err *e)
         STOCKADE__V1__FILE_SERVICE_SET_MODE_RESPONSE__INIT;
     struct described file;
     struct path p;
-    struct place at = {.folder = -1};
+    struct location at = {.folder = -1};
     int r = path_read(&m->path, &p, e);
     if (r == 0)
-        r = path_place(p.text, false, &at, e);
+        r = path_locate(p.text, false, &at, e);
     if (r != 0)
         return r;
     int sys = change_mode(&at, m->mode & 0777);

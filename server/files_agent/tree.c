@@ -98,7 +98,7 @@ remove_inside(struct removal *r, int folder, unsigned level, struct err *e)
 }
 
 static int
-remove_it(struct removal *r, const struct place *at, bool recursive, struct err *e)
+remove_it(struct removal *r, const struct location *at, bool recursive, struct err *e)
 {
     if (unlinkat(at->folder, at->name, 0) == 0) {
         r->removed = 1;
@@ -132,10 +132,10 @@ files_remove(struct op *op, const ProtobufCMessage *request, struct err *e)
     Stockade__V1__FileServiceRemoveResponse answer =
         STOCKADE__V1__FILE_SERVICE_REMOVE_RESPONSE__INIT;
     struct path p;
-    struct place at = {.folder = -1};
+    struct location at = {.folder = -1};
     int r = path_read(&m->path, &p, e);
     if (r == 0)
-        r = path_place(p.text, false, &at, e);
+        r = path_locate(p.text, false, &at, e);
     if (r != 0)
         return r;
     struct removal removal = {.op = op, .path = p.text, .top = -1};

@@ -48,7 +48,7 @@ struct watching {
     char path[FILES_PATH_MAX]; // of the root
     char only[NAME_MAX + 1];   // one file of it; "": all
     bool recursive, over, failed_early;
-    bool strayed; // a watched folder is at a place that is not known
+    bool strayed; // a watched folder is at a location that is not known
     struct watch_tree tree;
     struct half moved;
     uint64_t unwatched, unwatched_sent;
@@ -180,7 +180,7 @@ examine(struct watching *w, int fd, struct watched *at, bool report, unsigned le
         if (r == 0)
             r = op_busy(w->op, e);
         if (watch_tree_by_wd(&w->tree, wd) != at)
-            break; // it was moved to another place while its folders were entered
+            break; // it was moved to another folder while its folders were entered
     }
     names_free(&all);
     return r;

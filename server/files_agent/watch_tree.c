@@ -63,7 +63,7 @@ watch_tree_end(struct watch_tree *t)
     free_all(t);
 }
 
-// ---- places
+// ---- locations
 
 static void
 link_in(struct watch_tree *t, struct watched *w, struct watched *parent)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The folders that Watch watches, as a tree: inotify(7) reports a number and a name, and this finds the path. A renamed folder
-// keeps its watch, and its place in the tree changes. One per process.
+// keeps its watch, and its location in the tree changes. One per process.
 #pragma once
 
 #include <stdbool.h>
@@ -32,7 +32,7 @@ int watch_tree_begin(struct watch_tree *t);
 void watch_tree_end(struct watch_tree *t);
 
 // Watches the current folder of this process, as `name` in its parent (NULL: as the root). 1: *out is new; 0: it is watched
-// already, and now in this place; negative errno: ENOSPC for more than WATCHES_MAX, or than the kernel allows.
+// already, and now at this location; negative errno: ENOSPC for more than WATCHES_MAX, or than the kernel allows.
 int watch_tree_add(struct watch_tree *t, struct watched *parent, const char *name,
                    struct watched **out);
 
@@ -44,7 +44,7 @@ struct watched *watch_tree_child(const struct watch_tree *t, const struct watche
 // Ends the watch of a folder and of all below it.
 void watch_tree_drop(struct watch_tree *t, struct watched *w);
 
-// It has another place, with all below it. 0, or -ENOMEM: it was dropped; also if events were so late that it would lie below
+// It has another location, with all below it. 0, or -ENOMEM: it was dropped; also if events were so late that it would lie below
 // itself, so do not use `parent` after a failure.
 int watch_tree_move(struct watch_tree *t, struct watched *w, struct watched *parent,
                     const char *name);

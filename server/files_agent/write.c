@@ -13,7 +13,7 @@
 #include "path.h"
 
 struct draft {
-    struct place at;
+    struct location at;
     char path[FILES_PATH_MAX];
     char name[48]; // of the file until it is complete
     bool there;    // it has that name
@@ -163,7 +163,7 @@ files_write(struct op *op, const ProtobufCMessage *request, struct err *e)
     struct path p;
     int r = path_read(&m->path, &p, e);
     if (r == 0)
-        r = path_place(p.text, how->parents, &d.at, e);
+        r = path_locate(p.text, how->parents, &d.at, e);
     if (r < 0)
         return r;
     (void)snprintf(d.path, sizeof d.path, "%s", p.text);

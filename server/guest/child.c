@@ -51,7 +51,7 @@ lead_a_session(const struct guest_plan *p, struct err *e)
 
 // Each goes above all others first, because it may have the number of another one.
 static int
-place_agent(const struct guest_plan *p, struct err *e)
+set_agent_descriptors(const struct guest_plan *p, struct err *e)
 {
     enum { ABOVE = 64 };
     const int from[] = {p->socket, p->script, p->program};
@@ -72,7 +72,7 @@ static int
 set_stdio(const struct guest_plan *p, struct err *e)
 {
     if (p->socket >= 0)
-        return place_agent(p, e);
+        return set_agent_descriptors(p, e);
     for (int i = 0; i < 3; i++)
         if (dup2(p->terminal >= 0 ? p->terminal : p->stdio[i], i) < 0)
             return err_sys(e, errno, "hand over descriptor %d", i);

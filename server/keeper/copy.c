@@ -439,11 +439,11 @@ copy_inside(struct copy *c, struct level *l, int to, unsigned depth, struct err 
 // ---- a layer
 
 static int
-make_folder(const struct copy *c, int place, const char *name, struct err *e)
+make_folder(const struct copy *c, int layer_fd, const char *name, struct err *e)
 {
-    if (mkdirat(place, name, 0700) < 0)
+    if (mkdirat(layer_fd, name, 0700) < 0)
         return failed(c, "create a folder", e);
-    int fd = openat(place, name, FOLDER | O_CLOEXEC);
+    int fd = openat(layer_fd, name, FOLDER | O_CLOEXEC);
     return fd < 0 ? err_sys(e, errno, "open a folder") : fd;
 }
 
@@ -461,7 +461,7 @@ part_of_source(const struct copy_source *s, unsigned number, char out[8])
 }
 
 static int
-copy_part(struct copy *c, const struct copy_sources *from, int place, unsigned number,
+copy_part(struct copy *c, const struct copy_sources *from, int layer_fd, unsigned number,
           struct err *e)
 {
     char name[8];
@@ -479,7 +479,7 @@ copy_part(struct copy *c, const struct copy_sources *from, int place, unsigned n
         level_free(l);
         return l == NULL ? err_errno(e) : rc;
     }
-    int auto_close target = make_folder(c, place, work_parts[number], e);
+    int auto_close target = make_folder(c, layer_fd, work_parts[number], e);
     rc = target < 0 ? target : copy_inside(c, l, target, 0, e);
     level_free(l);
     return rc;
@@ -488,7 +488,7 @@ copy_part(struct copy *c, const struct copy_sources *from, int place, unsigned n
 // Before a sandbox has its first layer, /dev/shm is a folder beside the others, and becomes one of the layer
 // (spawner/tree_swap.c).
 static int
-copy_shm(struct copy *c, const struct copy_source *disk, int place, struct err *e)
+copy_shm(struct copy *c, const struct copy_source *disk, int layer_fd, struct err *e)
 {
     struct stat st;
     if (fstat(disk->dev_fd, &st) < 0)
@@ -502,7 +502,7 @@ copy_shm(struct copy *c, const struct copy_source *disk, int place, struct err *
         return err_errno(e);
     }
     level_add(l, 0, shm);
-    int auto_close part = work_open_part(place, work_parts[0], e);
+    int auto_close part = work_open_part(layer_fd, work_parts[0], e);
     int auto_close dev = part < 0 ? -1 : make_folder(c, part, "dev", e);
     int auto_close target = dev < 0 ? -1 : make_folder(c, dev, "shm", e);
     int rc = target < 0 ? err_errno(e) : copy_inside(c, l, target, 0, e);
@@ -511,20 +511,21 @@ copy_shm(struct copy *c, const struct copy_source *disk, int place, struct err *
 }
 
 int
-copy_layer(const struct copy_sources *from, int place, const struct copy_bounds *b, struct err *e)
+copy_layer(const struct copy_sources *from, int layer_fd, const struct copy_bounds *b,
+           struct err *e)
 {
     static struct copy c; // 1 MiB
     int rc = 0;
     c.bounds = b;
     c.bytes = 0;
-    int auto_close links = make_folder(&c, place, "links", e);
+    int auto_close links = make_folder(&c, layer_fd, "links", e);
     if (links < 0)
         return links;
     c.links = links;
     for (unsigned part = 0; work_parts[part] != NULL && rc == 0; part++)
         if (work_is_part(part))
-            rc = copy_part(&c, from, place, part, e);
+            rc = copy_part(&c, from, layer_fd, part, e);
     if (rc == 0 && from->of[0].kind == KEEP_SOURCE_DISK)
-        rc = copy_shm(&c, &from->of[0], place, e);
-    return rc == 0 ? remove_tree(place, "links", e) : rc;
+        rc = copy_shm(&c, &from->of[0], layer_fd, e);
+    return rc == 0 ? remove_tree(layer_fd, "links", e) : rc;
 }

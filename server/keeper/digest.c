@@ -309,7 +309,7 @@ digest_part(int folder, struct digest *out, struct err *e)
 
 // A layer of one part has the digest of that; one of several has a digest of theirs.
 int
-digest_layer(int place, struct digest *out, struct err *e)
+digest_layer(int layer_fd, struct digest *out, struct err *e)
 {
     static const char begin[] = "stockade parts 1\n";
     crypto_generichash_state all;
@@ -319,7 +319,7 @@ digest_layer(int place, struct digest *out, struct err *e)
     (void)crypto_generichash_update(&all, (const unsigned char *)begin, sizeof begin - 1);
     for (const char *const *part = work_parts; *part != NULL; part++) {
         struct digest one;
-        int auto_close fd = work_open_part(place, *part, e);
+        int auto_close fd = work_open_part(layer_fd, *part, e);
         int rc = fd == -ENOENT ? 0 : fd < 0 ? fd : digest_part(fd, &one, e);
         if (rc < 0)
             return rc;
@@ -341,13 +341,13 @@ digest_layer(int place, struct digest *out, struct err *e)
 // ---- sealed
 
 static int
-seal_parts(struct state *s, int place, struct err *e)
+seal_parts(struct state *s, int layer_fd, struct err *e)
 {
     int rc = 0;
     for (unsigned i = 0; work_parts[i] != NULL && rc == 0; i++) {
         if (!work_is_part(i))
             continue;
-        int auto_close fd = work_open_part(place, work_parts[i], e);
+        int auto_close fd = work_open_part(layer_fd, work_parts[i], e);
         if (fd == -ENOENT)
             continue;
         if (fd < 0)
@@ -360,7 +360,7 @@ seal_parts(struct state *s, int place, struct err *e)
 }
 
 int
-seal_layer(int place, const struct seal *seal, struct sealed_writer *to, struct digest *out,
+seal_layer(int layer_fd, const struct seal *seal, struct sealed_writer *to, struct digest *out,
            struct err *e)
 {
     struct state *s = &work;
@@ -374,7 +374,7 @@ seal_layer(int place, const struct seal *seal, struct sealed_writer *to, struct 
     (void)crypto_generichash_init(&s->hash, seal->key->names, SEALED_KEY, SPAWN_DIGEST_BYTES);
     int rc = sealed_begin(to, seal->key, &what, e);
     if (rc == 0)
-        rc = seal_parts(s, place, e);
+        rc = seal_parts(s, layer_fd, e);
     if (rc == 0)
         rc = sealed_end(to, e);
     (void)crypto_generichash_final(&s->hash, out->digest, SPAWN_DIGEST_BYTES);

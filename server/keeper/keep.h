@@ -43,7 +43,7 @@
 
 enum {
     KEEP_BROKER_FD = 3,
-    // PUT: the layer's place, a detached mount, read-only; its folders `s`, and `b` to `p` of a writable root, are the layer
+    // PUT: the layer, a detached mount, read-only; its folders `s`, and `b` to `p` of a writable root, are the layer
     // COPY: the root of the new layer's file system, empty
     KEEP_SOURCE_FD = 4,
     KEEP_SOURCES_MAX = 64,
@@ -87,7 +87,7 @@ enum keep_source_kind {
     KEEP_SOURCE_SEALED,
 };
 
-// One source of COPY, the highest first; with the descriptor of its place, and (DISK) one of the sandbox's /dev. SEALED: the only one.
+// One source of COPY, the highest first; with its descriptor, and (DISK) one of the sandbox's /dev. SEALED: the only one.
 struct keep_source {
     uint32_t kind;
     uint32_t left; // number of packets that follow

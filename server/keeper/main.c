@@ -48,11 +48,11 @@ name_of(const uint8_t digest[SPAWN_DIGEST_BYTES], char out[KEEP_HEX + 1])
 
 // The name is the last thing that the layer gets. Without it, the next sweep removes it.
 static int
-publish(struct task *t, const char *fresh, int place, struct err *e)
+publish(struct task *t, const char *fresh, int layer_fd, struct err *e)
 {
     char name[KEEP_HEX + 1];
     name_of(t->answer.digest, name);
-    if (syncfs(place) < 0)
+    if (syncfs(layer_fd) < 0)
         return err_sys(e, errno, "write the layer to the disk");
     if (renameat(t->folder, fresh, t->folder, name) < 0) {
         if (errno != EEXIST && errno != ENOTEMPTY)
@@ -69,23 +69,23 @@ is_sealed(const struct task *t)
 }
 
 static int
-fill_plain(struct task *t, int place, struct digest *d, struct err *e)
+fill_plain(struct task *t, int layer_fd, struct digest *d, struct err *e)
 {
     const struct copy_sources from = {1, {{KEEP_SOURCE_LAYER, KEEP_SOURCE_FD, -1}}};
     const struct copy_bounds bounds = {
         t->uid, KEEP_ID_BASE, t->order.bytes_max, "state_dir",
         "free some space on the disk of the state directory, or delete kept snapshots"};
-    int rc = copy_layer(&from, place, &bounds, e);
-    return rc == 0 ? digest_layer(place, d, e) : rc;
+    int rc = copy_layer(&from, layer_fd, &bounds, e);
+    return rc == 0 ? digest_layer(layer_fd, d, e) : rc;
 }
 
 static int
-fill_foreign(struct task *t, int place, struct digest *d, struct err *e)
+fill_foreign(struct task *t, int layer_fd, struct digest *d, struct err *e)
 {
     struct digest stream;
     const struct foreign rules = {t->order.bytes_max, t->order.parts_max, t->order.set_id != 0};
     const struct unseal u = {.key = &t->order.file_key,
-                             .place = place,
+                             .layer_fd = layer_fd,
                              .uid = KEEP_ID_BASE,
                              .full_subject = "state_dir",
                              .full_hint = "free some space on the disk of the state directory",
@@ -102,7 +102,7 @@ fill_foreign(struct task *t, int place, struct digest *d, struct err *e)
         err_detail(e, "ARCHIVE_REFUSED", NULL, "push the template again");
         rc = err_errno(e);
     }
-    return rc < 0 || is_sealed(t) ? rc : digest_layer(place, d, e);
+    return rc < 0 || is_sealed(t) ? rc : digest_layer(layer_fd, d, e);
 }
 
 static int
@@ -110,18 +110,18 @@ fill(struct task *t, const char *fresh, struct err *e)
 {
     struct digest d = {0};
     const struct seal seal = {&t->order.key, t->uid, t->order.bytes_max};
-    int auto_close place = openat(t->folder, fresh, FOLDER | O_CLOEXEC);
-    if (place < 0)
+    int auto_close layer_fd = openat(t->folder, fresh, FOLDER | O_CLOEXEC);
+    if (layer_fd < 0)
         return err_sys(e, errno, "open the new layer");
-    int rc = t->order.op == KEEP_IMPORT ? fill_foreign(t, place, &d, e)
-             : is_sealed(t)             ? seal_into(place, KEEP_SOURCE_FD, &seal, &d, e)
-                                        : fill_plain(t, place, &d, e);
+    int rc = t->order.op == KEEP_IMPORT ? fill_foreign(t, layer_fd, &d, e)
+             : is_sealed(t)             ? seal_into(layer_fd, KEEP_SOURCE_FD, &seal, &d, e)
+                                        : fill_plain(t, layer_fd, &d, e);
     if (rc < 0)
         return rc;
     memcpy(t->answer.digest, d.digest, sizeof d.digest);
     t->answer.bytes = d.bytes;
     t->answer.entries = d.entries;
-    return publish(t, fresh, place, e);
+    return publish(t, fresh, layer_fd, e);
 }
 
 static int
@@ -183,13 +183,13 @@ compare(struct task *t, const struct digest *d, struct err *e)
 
 // One that was cut or changed, or whose key is another one, is as damaged as one with other files.
 static int
-unseal(struct task *t, int file, int place, struct err *e)
+unseal(struct task *t, int file, int layer_fd, struct err *e)
 {
     char name[KEEP_HEX + 1];
     struct digest d;
     const struct unseal u = {
         .key = &t->order.key,
-        .place = place,
+        .layer_fd = layer_fd,
         .uid = t->uid,
         .full_subject = "disk_bytes",
         .full_hint = "encrypted files are decrypted into the sandbox's memory: raise the limit"};
@@ -226,15 +226,15 @@ copy(struct task *t, struct err *e)
 
 // The layer of the order. *file: if it is sealed; otherwise -1. Both are owned by the caller.
 static int
-open_layer(const struct task *t, int *place, int *file, struct err *e)
+open_layer(const struct task *t, int *layer_fd, int *file, struct err *e)
 {
     char name[KEEP_HEX + 1];
     name_of(t->order.digest, name);
     *file = -1;
-    *place = openat(t->folder, name, FOLDER | O_CLOEXEC);
-    if (*place >= 0 && is_sealed(t))
-        *file = openat(*place, KEEP_SEALED, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (*place >= 0 && (*file >= 0 || !is_sealed(t)))
+    *layer_fd = openat(t->folder, name, FOLDER | O_CLOEXEC);
+    if (*layer_fd >= 0 && is_sealed(t))
+        *file = openat(*layer_fd, KEEP_SEALED, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (*layer_fd >= 0 && (*file >= 0 || !is_sealed(t)))
         return 0;
     return errno == ENOENT ? err_set(e, ERR_NOT_FOUND, "layer %.16s is not there", name)
                            : err_sys(e, errno, "open layer %.16s", name);
@@ -244,13 +244,13 @@ static int
 export_it(struct task *t, struct err *e)
 {
     struct digest layer, stream;
-    int auto_close place = -1;
+    int auto_close layer_fd = -1;
     int auto_close file = -1;
     int rc = t->list_fd < 0 ? err_set(e, ERR_INVALID_ARGUMENT, "no file for the layer")
-                            : open_layer(t, &place, &file, e);
+                            : open_layer(t, &layer_fd, &file, e);
     if (rc < 0)
         return rc;
-    const struct carry c = {is_sealed(t) ? -1 : place, file, &t->order.key, &t->order.file_key,
+    const struct carry c = {is_sealed(t) ? -1 : layer_fd, file, &t->order.key, &t->order.file_key,
                             t->order.bytes_max};
     rc = carry_out(&c, t->list_fd, &layer, &stream, e);
     if (rc == 0 && is_sealed(t))
@@ -269,15 +269,15 @@ check(struct task *t, struct err *e)
 {
     struct digest d;
     char name[KEEP_HEX + 1];
-    int auto_close place = -1;
+    int auto_close layer_fd = -1;
     int auto_close file = -1;
-    int found = open_layer(t, &place, &file, e);
+    int found = open_layer(t, &layer_fd, &file, e);
     if (found < 0)
         return found;
     if (file >= 0)
         return unseal(t, file, -1, e);
     name_of(t->order.digest, name);
-    int rc = digest_layer(place, &d, e);
+    int rc = digest_layer(layer_fd, &d, e);
     return rc < 0 ? err_wrap(e, "layer %.16s", name) : compare(t, &d, e);
 }
 

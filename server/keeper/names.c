@@ -50,9 +50,9 @@ work_is_part(unsigned number)
 }
 
 int
-work_open_part(int place, const char *part, struct err *e)
+work_open_part(int layer_fd, const char *part, struct err *e)
 {
-    int fd = openat(place, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = openat(layer_fd, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     return fd >= 0 ? fd : errno == ENOENT ? -ENOENT : err_sys(e, errno, "open a layer");
 }
 

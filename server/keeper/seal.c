@@ -44,7 +44,7 @@ get(void *cookie, void *bytes, size_t room, struct err *e)
 }
 
 int
-seal_into(int folder, int place, const struct seal *seal, struct digest *out, struct err *e)
+seal_into(int folder, int layer_fd, const struct seal *seal, struct digest *out, struct err *e)
 {
     static struct sealed_writer w;
     int auto_close fd =
@@ -53,7 +53,7 @@ seal_into(int folder, int place, const struct seal *seal, struct digest *out, st
         return work_disk_full("state_dir", NULL, "create a file", e);
     w.put = put;
     w.cookie = &fd;
-    int rc = seal_layer(place, seal, &w, out, e);
+    int rc = seal_layer(layer_fd, seal, &w, out, e);
     sodium_memzero(&w, sizeof w);
     return rc;
 }
@@ -91,13 +91,13 @@ carry_out(const struct carry *c, int to, struct digest *layer, struct digest *st
 {
     static struct sealed_writer w;
     struct unseal_tee tee = {.key = c->to_key, .to = &w};
-    const struct unseal u = {.key = c->key, .place = -1, .tee = &tee};
+    const struct unseal u = {.key = c->key, .layer_fd = -1, .tee = &tee};
     const struct seal seal = {c->to_key, KEEP_ID_BASE, c->bytes_max};
     w.put = put;
     w.cookie = &to;
-    int rc = c->place >= 0 ? seal_layer(c->place, &seal, &w, stream, e)
-                           : unseal_from(c->sealed, &u, layer, e);
-    if (c->place < 0)
+    int rc = c->layer_fd >= 0 ? seal_layer(c->layer_fd, &seal, &w, stream, e)
+                              : unseal_from(c->sealed, &u, layer, e);
+    if (c->layer_fd < 0)
         *stream = tee.out;
     sodium_memzero(&w, sizeof w);
     return rc;
@@ -114,12 +114,12 @@ carry_in(int file, uint64_t bytes, const struct unseal *u, const struct sealed_k
     struct unseal_tee tee = {.key = key, .to = &w};
     int auto_close fd = -1;
     if (key != NULL) {
-        fd = openat(u->place, KEEP_SEALED, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+        fd = openat(u->layer_fd, KEEP_SEALED, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                     0600);
         if (fd < 0)
             return work_disk_full("state_dir", NULL, "create a file", e);
         how.tee = &tee;
-        how.place = -1;
+        how.layer_fd = -1;
     }
     w.put = put;
     w.cookie = &fd;

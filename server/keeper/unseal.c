@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See work.h: unseal_layer(). It reads the stream of digest.c and makes the files that it describes. The stream was written by a keeper
-// and is authenticated; a name in it is nevertheless a single name, numbers are in range, and nothing is made outside of `place`.
+// and is authenticated; a name in it is nevertheless a single name, numbers are in range, and nothing is made outside of `layer_fd`.
 // A foreign one, of an archive, is hostile: foreign.c checks each entry, whether it is made or not.
 #include <errno.h>
 #include <fcntl.h>
@@ -405,7 +405,7 @@ take_part(struct state *s, unsigned number, struct err *e)
     if (rc < 0)
         return rc;
     (void)snprintf(of.name, sizeof of.name, "%s", work_parts[number]);
-    return take_folder(s, s->u->place, &of, 0, e);
+    return take_folder(s, s->u->layer_fd, &of, 0, e);
 }
 
 static int
@@ -457,9 +457,9 @@ unseal_layer(struct sealed_reader *from, const struct unseal *u, struct digest *
     s.from = from;
     s.u = u;
     s.out = out;
-    if (u->place >= 0) {
-        if (mkdirat(u->place, "links", 0700) < 0 ||
-            (links = openat(u->place, "links", FOLDER | O_CLOEXEC)) < 0)
+    if (u->layer_fd >= 0) {
+        if (mkdirat(u->layer_fd, "links", 0700) < 0 ||
+            (links = openat(u->layer_fd, "links", FOLDER | O_CLOEXEC)) < 0)
             return failed(&s, "create a folder", e);
     }
     s.links = links;
@@ -476,5 +476,5 @@ unseal_layer(struct sealed_reader *from, const struct unseal *u, struct digest *
         end_tee(u->tee, out);
     sodium_memzero(&s.hash, sizeof s.hash);
     sodium_memzero(s.piece, sizeof s.piece);
-    return rc == 0 && links >= 0 ? remove_tree(u->place, "links", e) : rc;
+    return rc == 0 && links >= 0 ? remove_tree(u->layer_fd, "links", e) : rc;
 }

@@ -44,25 +44,25 @@ int xattrs_shift_acl(const char *name, char *value, size_t n, uint32_t from, uin
 // The id of a file in another range; ids outside of `from` become nobody's (65534).
 uint32_t work_shift_id(uint32_t id, uint32_t from, uint32_t to);
 
-// The folders of a layer in its place: `s`, and those of a writable root (spawner/tree_layers.h), `b` to `p`. NULL: the end.
+// The folders of a layer: `s`, and those of a writable root (spawner/tree_layers.h), `b` to `p`. NULL: the end.
 extern const char *const work_parts[];
 // `k` is none: it is the work folder of overlayfs (spawner/tree_parts.c), which stays in a layer that was an upper one. Layers that were
 // kept before are as they are.
 bool work_is_part(unsigned number);
 // -ENOENT, without e: the layer has no such part.
-int work_open_part(int place, const char *part, struct err *e);
+int work_open_part(int layer_fd, const char *part, struct err *e);
 
 // What is copied: layers, the highest first, as one.
 struct copy_sources {
     unsigned n; // at least 1
     struct copy_source {
         enum keep_source_kind kind;
-        int fd;     // its place; owned
+        int fd;     // of the layer; owned
         int dev_fd; // KEEP_SOURCE_DISK: the sandbox's /dev, for its owner and mode; owned
     } of[KEEP_SOURCES_MAX];
 };
 
-// Writes a copy of the layers into the empty folder `place`, all their parts. Ids from from_uid on become those from to_uid on; if these
+// Writes a copy of the layers into the empty folder `layer_fd`, all their parts. Ids from from_uid on become those from to_uid on; if these
 // are equal, no id changes. Nothing is synced. RESOURCE_EXHAUSTED: more than bytes_max, or the disk is full (DISK_FULL);
 // FAILED_PRECONDITION: a device (LAYER_DEVICE), or too deep (LAYER_DEEP).
 struct copy_bounds {
@@ -70,7 +70,7 @@ struct copy_bounds {
     uint64_t bytes_max;
     const char *full_subject, *full_hint; // of DISK_FULL
 };
-int copy_layer(const struct copy_sources *from, int place, const struct copy_bounds *b,
+int copy_layer(const struct copy_sources *from, int layer_fd, const struct copy_bounds *b,
                struct err *e);
 
 // The digest of a stored layer: of names, kinds, modes, owners, times, attributes, links and contents.
@@ -79,7 +79,7 @@ struct digest {
     uint64_t bytes, entries;
     uint64_t stream; // seal_layer(), unseal_layer(): bytes of the stream
 };
-int digest_layer(int place, struct digest *out, struct err *e);
+int digest_layer(int layer_fd, struct digest *out, struct err *e);
 
 // Writes the same trees encrypted, instead of a copy of them. Ids from `uid` on become those from 0 on. The digest has a key.
 // Failures as of copy_layer().
@@ -88,14 +88,14 @@ struct seal {
     uint32_t uid;
     uint64_t bytes_max;
 };
-int seal_layer(int place, const struct seal *seal, struct sealed_writer *to, struct digest *out,
+int seal_layer(int layer_fd, const struct seal *seal, struct sealed_writer *to, struct digest *out,
                struct err *e);
 
-// Reads a sealed layer: writes its trees into the empty folder `place` with ids from `uid` on, or (place -1) only checks it.
+// Reads a sealed layer: writes its trees into the empty folder `layer_fd` with ids from `uid` on, or (layer_fd -1) only checks it.
 // DATA_LOSS: it is not what was written, or no layer. RESOURCE_EXHAUSTED (DISK_FULL). What was written before a failure stays.
 struct unseal {
     const struct sealed_key *key;
-    int place;
+    int layer_fd;
     uint32_t uid;
     const char *full_subject, *full_hint; // of DISK_FULL
     const struct foreign *foreign;        // NULL: a keeper of this host wrote it
@@ -120,18 +120,18 @@ int unseal_layer(struct sealed_reader *from, const struct unseal *u, struct dige
                  struct err *e);
 
 // The file of a sealed layer in its folder, with seal_layer() and unseal_layer().
-int seal_into(int folder, int place, const struct seal *seal, struct digest *out, struct err *e);
+int seal_into(int folder, int layer_fd, const struct seal *seal, struct digest *out, struct err *e);
 int unseal_from(int file, const struct unseal *u, struct digest *out, struct err *e);
 
-// The stream of a layer in `place`, or of a sealed one (`place` -1, and its file and key), to the end of the file `to`.
+// The stream of a layer in `layer_fd`, or of a sealed one (`layer_fd` -1, and its file and key), to the end of the file `to`.
 struct carry {
-    int place, sealed;
+    int layer_fd, sealed;
     const struct sealed_key *key, *to_key;
     uint64_t bytes_max;
 };
 int carry_out(const struct carry *c, int to, struct digest *layer, struct digest *stream,
               struct err *e);
-// `bytes` of a file as the stream of a layer: makes it in the place of `u`, or, with a key, encrypts it there. *stream: as it was read; *layer:
+// `bytes` of a file as the stream of a layer: makes it in `layer_fd` of `u`, or, with a key, encrypts it there. *stream: as it was read; *layer:
 // of a sealed one.
 int carry_in(int file, uint64_t bytes, const struct unseal *u, const struct sealed_key *key,
              struct digest *stream, struct digest *layer, struct err *e);

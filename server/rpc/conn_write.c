@@ -88,7 +88,7 @@ static bool
 watch_stall(struct conn *c)
 {
     c->moved_ns = uv_hrtime();
-    return c->stall.place != 0 ||
+    return c->stall.index != 0 ||
            timers_set(c->rpc->timers, &c->stall,
                       c->moved_ns + c->rpc->limits.write_stall_ms * NS_PER_MS) == 0;
 }

@@ -5,7 +5,7 @@
 //                                       |                                |
 //                                       '---(deadline, other bytes)------'--close--> the socket's on_closed: freed
 //
-// A stranger gets nothing but this before the handshake is done: one of HANDSHAKES_MAX places, HANDSHAKES_PER_ADDRESS of
+// A stranger gets nothing but this before the handshake is done: one of HANDSHAKES_MAX slots, HANDSHAKES_PER_ADDRESS of
 // them from one address, for the time of rpc.handshake. When all are taken, a newcomer gets one of an address with at least
 // as many. A signature costs up to a millisecond, so a turn of the loop makes STEPS_MAX steps of handshakes at most, and
 // other peers are served between them.
@@ -260,7 +260,7 @@ on_late(uv_timer_t *late)
     }
 }
 
-// How many its address has; and whose place goes first: an address with the most has it, of equal ones it is the oldest.
+// How many its address has; and which slot is freed first: an address with the most has it, of equal ones it is the oldest.
 static unsigned
 shaking_from(const struct engine *t, const struct transport_peer *peer,
              struct transport_stream **most)

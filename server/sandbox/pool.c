@@ -43,9 +43,9 @@ ready(struct template_pool *tpool, int by)
 void
 pool_unqueue(struct pool_request *r)
 {
-    if (r->place.line == NULL)
+    if (r->entry.line == NULL)
         return;
-    pool_queue_remove(&r->tpool->waiting, &r->place);
+    pool_queue_remove(&r->tpool->waiting, &r->entry);
     loop_timer_stop(&r->too_long);
     waiting(r->tpool->pool, -1);
 }
@@ -205,7 +205,7 @@ wait_its_turn(struct pool_request *r)
     if (loop_timer_start(tpool->pool->srv->loop, &r->too_long, ms, on_too_long, r) < 0)
         return -ENOMEM;
     const struct pool_owner owner = {r->tenant, tenant_weight(r->tenant)};
-    if (pool_queue_add(&tpool->waiting, &r->place, owner) < 0) {
+    if (pool_queue_add(&tpool->waiting, &r->entry, owner) < 0) {
         loop_timer_stop(&r->too_long);
         return -ENOMEM;
     }
@@ -320,7 +320,7 @@ on_left(void *cookie)
 const struct sandbox_maker pool_maker = {
     .created = on_made, .lost = on_lost, .young_ended = on_young_ended, .left = on_left};
 
-// Those whose interpreter starts take a place of the pool, but not of a request that waits. Requests of tenants that may not begin more at
+// Those whose interpreter starts take a slot of the pool, but not of a request that waits. Requests of tenants that may not begin more at
 // the moment are served from the pool later.
 static bool
 needs_more(struct template_pool *tpool)

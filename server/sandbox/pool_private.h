@@ -45,7 +45,7 @@ struct pool {
 };
 
 struct pool_request {
-    struct pool_entry place;
+    struct pool_entry entry;
     struct template_pool *tpool;
     struct tenant *tenant;
     struct sandbox_spec spec;
@@ -73,7 +73,7 @@ void pool_unqueue(struct pool_request *r);
 static inline struct pool_request *
 pool_request_of(struct pool_entry *p)
 {
-    return list_entry(p, struct pool_request, place);
+    return list_entry(p, struct pool_request, entry);
 }
 
 // pool_full.c: the words for a queue that is full; for a template that is gone.

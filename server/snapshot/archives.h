@@ -2,7 +2,7 @@
 // Archives of templates on their way: Push and Load of TemplateService.
 //
 // Each takes room on the disk, so their number is bounded, and a caller has one at most. So that slow callers cannot keep all others out,
-// one of them loses its place when another caller needs it: the slowest of those which the broker has waited for too long. The time
+// one of them loses its slot when another caller needs it: the slowest of those which the broker has waited for too long. The time
 // in which the broker itself works does not count. Loop thread only.
 #pragma once
 
@@ -37,7 +37,7 @@ struct archive {
     uint64_t waited_ns; // before that
 };
 
-// Takes a place. May cut another caller's. RESOURCE_EXHAUSTED (TRANSFERS).
+// Takes a slot. May cut off the transfer of another caller. RESOURCE_EXHAUSTED (TRANSFERS).
 int archive_begin(struct made_all *all, const char *tenant, struct archive *a, struct err *e);
 
 // The broker waits for the caller from now on, unless it does already.

@@ -174,8 +174,8 @@ on_joined(void *cookie, struct sandbox *s, const struct sandbox_copied *r, const
     struct join *j = &b->join;
     (void)cookie;
     j->runs = false;
-    if (*j->place == b->tenant)
-        *j->place = NULL;
+    if (*j->slot == b->tenant)
+        *j->slot = NULL;
     if (failed == NULL && put_instead(s, &j->plan, r)) {
         j->wait_ms = 0;
         metrics_add(METRIC_JOINS, 1);
@@ -194,20 +194,20 @@ on_joined(void *cookie, struct sandbox *s, const struct sandbox_copied *r, const
 // ---- its begin
 
 static const struct tenant **
-place_for(const struct tenant *t)
+slot_for(const struct tenant *t)
 {
-    const struct tenant **place = NULL;
+    const struct tenant **slot = NULL;
     for (size_t i = 0; i < AT_ONCE; i++) {
         if (running[i] == t)
             return NULL;
         if (running[i] == NULL)
-            place = &running[i];
+            slot = &running[i];
     }
-    return place;
+    return slot;
 }
 
 static bool
-begin(struct sandbox *s, const struct join_plan *p, const struct tenant **place)
+begin(struct sandbox *s, const struct join_plan *p, const struct tenant **slot)
 {
     struct err ignored;
     const struct sandbox_copy want = {.from = p->from,
@@ -220,8 +220,8 @@ begin(struct sandbox *s, const struct join_plan *p, const struct tenant **place)
     struct join *j = &s->snapshots->join;
     if (sandbox_copy(s, &want, &ignored) < 0)
         return false;
-    *place = s->snapshots->tenant;
-    j->place = place;
+    *slot = s->snapshots->tenant;
+    j->slot = slot;
     j->runs = true;
     j->plan = *p;
     return true;
@@ -235,10 +235,10 @@ join_look(struct sandbox *s)
     if (j->runs || j->timer != NULL || s->state == SANDBOX_DELETING ||
         !join_choose(s->snapshots, &p))
         return;
-    const struct tenant **place = place_for(s->snapshots->tenant);
-    if (place == NULL)
+    const struct tenant **slot = slot_for(s->snapshots->tenant);
+    if (slot == NULL)
         try_later(s, SOON_MS);
-    else if (!begin(s, &p, place))
+    else if (!begin(s, &p, slot))
         try_later(s, AGAIN_MS);
 }
 

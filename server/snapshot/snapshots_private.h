@@ -33,9 +33,9 @@ struct join_plan {
 struct join {
     bool runs;
     struct join_plan plan;
-    const struct tenant **place; // where the join in progress is counted
-    struct loop_timer *timer;    // to try again; NULL: not planned
-    uint64_t wait_ms;            // how long the next try waits; 0: the last one did not fail
+    const struct tenant **slot; // where the join in progress is counted
+    struct loop_timer *timer;   // to try again; NULL: not planned
+    uint64_t wait_ms;           // how long the next try waits; 0: the last one did not fail
 };
 
 // A layer that several sandboxes have; its bytes are charged to the tenant.

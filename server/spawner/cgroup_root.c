@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The container of all sandboxes' cgroups: finds its place, decides which hierarchy has which controller, and removes
+// The container of all sandboxes' cgroups: finds its parent, decides which hierarchy has which controller, and removes
 // what a crash left in it. See cgroup.h.
 //
 //   /proc/self/mountinfo   mount points of v2 and of each v1 controller, and nsdelegate
@@ -165,7 +165,7 @@ open_dir(const char *path, struct err *e)
     return fd < 0 ? err_sys(e, errno, "open %s", path) : fd;
 }
 
-// Decides on the place of the container, and opens its parent. cg->path: relative to the mount of v2.
+// Decides on the path of the container, and opens its parent. cg->path: relative to the mount of v2.
 static int
 find_container(const char *configured, const struct mounts *m, struct cgroups *cg, int *parent_fd,
                struct err *e)

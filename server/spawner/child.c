@@ -12,7 +12,7 @@
 //   guest of root, user ns   from here on root has no rights outside; groups were emptied at the spawner's start
 //   bounding, uid, capabilities   the set can be reduced only with CAP_SETPCAP; a change of uid clears PDEATHSIG
 //   session, keyring, rlimits     charged to the sandbox's own ids
-//   stdio, place  the last use of the spawner's descriptors; only the guest's descriptors are left
+//   stdio, descriptors  the last use of the spawner's descriptors; only the guest's descriptors are left
 //   report        the spawner gets the disk's descriptor; only exec is missing. If the spawner has ended: EPIPE
 //   no new privileges, filter     last, because it forbids most of the above
 #include "child.h"
@@ -40,8 +40,8 @@
 #include "io.h"
 
 // The descriptors' numbers before exec, in addition to ops.h's enum. The channel and the program are closed by exec.
-enum { PLACE_CHANNEL = 6, PLACE_EXE = 7, PLACE_END = 8 };
-_Static_assert((int)PLACE_END <= (int)FD_CHILD_MAX,
+enum { FD_CHANNEL = 6, FD_EXE = 7, FD_DISK = 8 };
+_Static_assert((int)FD_DISK <= (int)FD_CHILD_MAX,
                "the spawner keeps these numbers free of its own");
 
 // Jobs inherit it, together with the minimum that the kernel sets if root has CAP_SYS_RESOURCE (fs/proc/base.c,
@@ -262,7 +262,7 @@ step_rlimits(struct child *c, struct err *e)
 
 // Moves the guest's descriptors to their numbers and closes all others.
 static int
-step_place(struct child *c, struct err *e)
+step_last_descriptors(struct child *c, struct err *e)
 {
     const struct child_plan *p = c->plan;
     const struct {
@@ -276,15 +276,15 @@ step_place(struct child *c, struct err *e)
         {p->socket_fd, GUEST_FD_BROKER, 0},
         {p->cgroup->tree_fd, GUEST_FD_CGROUP, 0},
         {p->job_filter_fd, GUEST_FD_SECCOMP, 0},
-        {p->channel_fd, PLACE_CHANNEL, O_CLOEXEC},
-        {p->exe_fd, PLACE_EXE, O_CLOEXEC},
-        {c->disk_fd, PLACE_END, O_CLOEXEC},
+        {p->channel_fd, FD_CHANNEL, O_CLOEXEC},
+        {p->exe_fd, FD_EXE, O_CLOEXEC},
+        {c->disk_fd, FD_DISK, O_CLOEXEC},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (dup3(rows[i].from, rows[i].to, rows[i].flags) < 0)
             return err_sys(e, errno, "place descriptor %d", rows[i].to);
     }
-    if (syscall(SYS_close_range, PLACE_END + 1, ~0u, 0) < 0)
+    if (syscall(SYS_close_range, FD_DISK + 1, ~0u, 0) < 0)
         return err_sys(e, errno, "close the other descriptors");
     return 0;
 }
@@ -302,9 +302,9 @@ step_report(struct child *c, struct err *e)
 {
     (void)c;
     static const struct err done = {.code = ERR_OK};
-    if (!say(PLACE_CHANNEL, &done, PLACE_END))
+    if (!say(FD_CHANNEL, &done, FD_DISK))
         return err_sys(e, errno, "report to the spawner");
-    (void)close(PLACE_END);
+    (void)close(FD_DISK);
     return 0;
 }
 
@@ -323,7 +323,7 @@ step_exec(struct child *c, struct err *e)
     static char name[] = "stockade-guest";
     char *const argv[] = {name, NULL};
     char *const envp[] = {NULL};
-    (void)syscall(SYS_execveat, PLACE_EXE, "", argv, envp, AT_EMPTY_PATH);
+    (void)syscall(SYS_execveat, FD_EXE, "", argv, envp, AT_EMPTY_PATH);
     return err_sys(e, errno, "execute the guest");
 }
 
@@ -332,11 +332,11 @@ static int (*const steps[])(struct child *, struct err *) = {
     step_hostname,    step_network,       step_cgroup_namespace,
     step_tree,        step_guest_of_root, step_user_namespace,
     step_bounding,    step_ids,           step_capabilities,
-    step_session,     step_rlimits,       step_place,
+    step_session,     step_rlimits,       step_last_descriptors,
     step_report,      step_filter,        step_exec,
 };
 
-// Before step_place the channel has its old number, afterwards another one; sending to one of both works.
+// Before step_last_descriptors the channel has its old number, afterwards another one; sending to one of both works.
 static __attribute__((noreturn)) void
 child_main(const struct child_plan *p)
 {
@@ -347,7 +347,7 @@ child_main(const struct child_plan *p)
             break;
     }
     if (!say(p->channel_fd, &e, -1))
-        (void)say(PLACE_CHANNEL, &e, -1);
+        (void)say(FD_CHANNEL, &e, -1);
     _exit(70);
 }
 

@@ -50,17 +50,17 @@ struct space {
 };
 
 void
-disk_place(uint32_t number, char out[DISK_PLACE])
+disk_mount_point(uint32_t number, char out[DISK_MOUNT_POINT])
 {
-    (void)snprintf(out, DISK_PLACE, "%u", number);
+    (void)snprintf(out, DISK_MOUNT_POINT, "%u", number);
 }
 
 static int
-make_places(int fd, struct err *e)
+make_mount_points(int fd, struct err *e)
 {
-    char name[DISK_PLACE];
+    char name[DISK_MOUNT_POINT];
     for (uint32_t i = 0; i < SPAWN_DISKS_MAX; i++) {
-        disk_place(i, name);
+        disk_mount_point(i, name);
         if (mkdirat(fd, name, 0500) < 0)
             return err_sys(e, errno, "create %s", name);
     }
@@ -76,13 +76,13 @@ make_space(void *cookie, struct err *e)
         {"size", "64k"}, {"nr_inodes", "1100"}, {"mode", "0500"}, {"source", "stockade"}};
     if (unshare(CLONE_NEWNS) < 0)
         return err_sys(e, errno, "create a mount namespace");
-    int auto_close places =
+    int auto_close mount_points =
         mount_new("tmpfs", options, 4, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, e);
-    int rc = places < 0 ? places : make_places(places, e);
+    int rc = mount_points < 0 ? mount_points : make_mount_points(mount_points, e);
     if (rc == 0 && umount2("/", MNT_DETACH) < 0)
         rc = err_sys(e, errno, "detach the stage");
     if (rc == 0)
-        rc = mount_attach(places, AT_FDCWD, ".", e);
+        rc = mount_attach(mount_points, AT_FDCWD, ".", e);
     if (rc < 0)
         return rc;
     w->fd = openat(w->proc_fd, "self/ns/mnt", O_RDONLY | O_CLOEXEC);
@@ -187,11 +187,11 @@ static int
 unmount(void *cookie, struct err *e)
 {
     const struct closing *c = cookie;
-    char place[DISK_PLACE];
-    disk_place(c->number, place);
+    char mount_point[DISK_MOUNT_POINT];
+    disk_mount_point(c->number, mount_point);
     if (setns(c->space_fd, CLONE_NEWNS) < 0)
         return err_sys(e, errno, "enter the namespace of disks");
-    if (chdir(place) < 0 || umount2(".", MNT_DETACH) < 0)
+    if (chdir(mount_point) < 0 || umount2(".", MNT_DETACH) < 0)
         return err_sys(e, errno, "unmount disk %u", c->number);
     return 0;
 }
@@ -235,13 +235,13 @@ disk_leave(struct disks *d, struct disk_mounts *mounts)
 int
 disk_clone(int space_fd, const struct disk_mount *m, int userns_fd, struct err *e)
 {
-    char place[DISK_PLACE];
+    char mount_point[DISK_MOUNT_POINT];
     const unsigned attributes =
         MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (m->read_only ? MOUNT_ATTR_RDONLY : 0U);
-    disk_place(m->disk, place);
+    disk_mount_point(m->disk, mount_point);
     if (setns(space_fd, CLONE_NEWNS) < 0)
         return err_sys(e, errno, "enter the namespace of disks");
-    int auto_close fd = mount_clone(AT_FDCWD, place, attributes, e);
+    int auto_close fd = mount_clone(AT_FDCWD, mount_point, attributes, e);
     if (fd < 0)
         return fd;
     int rc = mount_idmap(fd, m->userns_fd >= 0 ? m->userns_fd : userns_fd, e);
@@ -331,13 +331,13 @@ mount_one(void *cookie, struct err *e)
 
 // A disk inside another would be hidden, or move with it.
 static int
-check_place(const struct disk_target *to, const struct disk_mount *m,
-            const struct disk_mounts *mounts, struct err *e)
+check_mount_point(const struct disk_target *to, const struct disk_mount *m,
+                  const struct disk_mounts *mounts, struct err *e)
 {
     if (mounts->n == SPAWN_MOUNTS_OF_SANDBOX)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "a sandbox has at most %d",
                        SPAWN_MOUNTS_OF_SANDBOX);
-    if (!tree_root_has_place(to->tree, to->root, m->at))
+    if (!tree_root_has_mount_point(to->tree, to->root, m->at))
         return err_field(e, "path",
                          "must be absolute, without '.' and '..', and neither below nor above one "
                          "of the sandbox's own folders; /home/agent and /var/tmp, and folders "
@@ -357,7 +357,7 @@ disk_mount(struct disks *d, const struct disk_target *to, const struct disk_moun
     *helper_fd = -1;
     if (it == NULL)
         return err_errno(e);
-    int rc = check_place(to, m, mounts, e);
+    int rc = check_mount_point(to, m, mounts, e);
     if (rc == 0)
         rc = tree_helper_run(mount_one, &w, helper_fd, e);
     if (rc < 0)

@@ -27,11 +27,11 @@ struct placing {
 
 // Also tests that its ids can be mapped.
 static int
-place(void *cookie, struct err *e)
+attach(void *cookie, struct err *e)
 {
     const struct placing *w = cookie;
-    char name[DISK_PLACE];
-    disk_place(w->number, name);
+    char name[DISK_MOUNT_POINT];
+    disk_mount_point(w->number, name);
     if (setns(w->space_fd, CLONE_NEWNS) < 0)
         return err_sys(e, errno, "enter the namespace of disks");
     int rc = mount_attach(w->fd, AT_FDCWD, name, e);
@@ -86,7 +86,7 @@ add(struct spawner *s, uint32_t root, const struct spawn_host *h, int fd, struct
     int helper_fd = -1;
     if (w.space_fd < 0 || (w.userns_fd = nobody(s, e)) < 0)
         return err_errno(e);
-    rc = tree_helper_run(place, &w, &helper_fd, e);
+    rc = tree_helper_run(attach, &w, &helper_fd, e);
     disk_settle(helper_fd);
     if (rc < 0)
         return rc;

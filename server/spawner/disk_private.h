@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of open disks, for disk.c, and for disk_host.c, whose folders of the host have places in the same namespace.
+// The table of open disks, for disk.c, and for disk_host.c, whose folders of the host have mount points in the same namespace.
 #pragma once
 
 #include "disk.h"
 
-enum { DISK_PLACE = 8 };
+enum { DISK_MOUNT_POINT = 8 };
 
 struct disk {
     enum { DISK_FREE, DISK_OPENING, DISK_READY } state;
@@ -26,7 +26,7 @@ struct disks {
 };
 
 // The name of its folder in the space.
-void disk_place(uint32_t number, char out[DISK_PLACE]);
+void disk_mount_point(uint32_t number, char out[DISK_MOUNT_POINT]);
 
 // NULL: all are in use.
 struct disk *disk_free(struct disks *d, struct err *e);

@@ -163,7 +163,7 @@ begin(struct spawner *s, const struct spawn_request *q, struct disk_run *run, st
     o.kind = q->arg;
     o.bytes = q->limits.disk_bytes;
     o.inodes = q->limits.inodes;
-    o.place = run->number;
+    o.mount_point = run->number;
     memcpy(o.id, q->id, sizeof o.id);
     if (q->op == SPAWN_DISK_OPEN && (space_fd = disks_space(s->disks, s->proc_fd, e)) < 0)
         return space_fd;

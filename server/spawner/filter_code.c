@@ -445,20 +445,20 @@ write_program(struct program *p)
                 test_of(nr) != NULL ? test_of(nr)(p) : test_rules(p, rules, 0, verdict(p, REFUSE));
     }
     // written again, so that all constant verdicts share their instructions
-    unsigned place[VERDICTS_N];
+    unsigned verdict_at[VERDICTS_N];
     for (int v = 0; v < VERDICTS_N; v++)
-        place[v] = put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, verdicts[v]));
+        verdict_at[v] = put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, verdicts[v]));
     r.n = 0;
     for (uint32_t nr = 0; nr < NUMBERS; nr++)
-        add_range(&r, nr, always[nr] == VERDICTS_N ? tests[nr] : place[always[nr]]);
-    add_range(&r, NUMBERS, place[ABSENT]);
+        add_range(&r, nr, always[nr] == VERDICTS_N ? tests[nr] : verdict_at[always[nr]]);
+    add_range(&r, NUMBERS, verdict_at[ABSENT]);
 #ifdef __x86_64__
-    add_range(&r, FILTER_X32_BIT, place[KILL]);
+    add_range(&r, FILTER_X32_BIT, verdict_at[KILL]);
 #endif
-    add_range(&r, UINT32_MAX, place[ABSENT]);
+    add_range(&r, UINT32_MAX, verdict_at[ABSENT]);
     fall_to(p, tree(p, r.range, r.n));
     unsigned number = load(p, offsetof(struct seccomp_data, nr));
-    (void)jump(p, BPF_JEQ, NATIVE, number, place[KILL]);
+    (void)jump(p, BPF_JEQ, NATIVE, number, verdict_at[KILL]);
     (void)load(p, offsetof(struct seccomp_data, arch));
 }
 

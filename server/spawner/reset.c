@@ -92,23 +92,23 @@ start_peaks(const struct slot *slot, struct err *e)
                : io_write_at(l->fd[CG_MEMORY], "memory.max_usage_in_bytes", "0", e);
 }
 
-static struct tree_place
-place_of(const struct slot *slot)
+static struct tree_of
+tree_of(const struct slot *slot)
 {
-    return (struct tree_place){slot->pid_fd, slot->disk_fd, slot->layers};
+    return (struct tree_of){slot->pid_fd, slot->disk_fd, slot->layers};
 }
 
 static bool
 is_untouched(const struct slot *slot)
 {
-    const struct tree_place p = place_of(slot);
+    const struct tree_of p = tree_of(slot);
     return p.layers != NULL && tree_fresh_is_untouched(&p);
 }
 
 static int
 remember(const struct slot *slot, struct err *e)
 {
-    const struct tree_place p = place_of(slot);
+    const struct tree_of p = tree_of(slot);
     return tree_fresh_remember(&p, e);
 }
 

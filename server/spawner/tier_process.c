@@ -183,10 +183,10 @@ has_jobs(int cgroup_fd, uint32_t stays)
     return any;
 }
 
-static struct tree_place
-place_of(const struct slot *slot)
+static struct tree_of
+tree_of(const struct slot *slot)
 {
-    return (struct tree_place){slot->pid_fd, slot->disk_fd, slot->layers};
+    return (struct tree_of){slot->pid_fd, slot->disk_fd, slot->layers};
 }
 
 // The sandbox whose layers are inherited, grafted or copied. It may have ended in the meantime: NULL.
@@ -240,7 +240,7 @@ process_swap(struct spawner *s, struct slot *slot, const struct spawn_request *q
                                      : q->op == SPAWN_RESTORE ? TREE_RESTORE
                                      : resets                 ? TREE_FRESH
                                                               : TREE_INHERIT,
-                             .of = place_of(slot),
+                             .of = tree_of(slot),
                              .layer = resets ? 0 : q->arg,
                              .root = slot->root,
                              .uid = slot->uid,
@@ -261,7 +261,7 @@ process_swap(struct spawner *s, struct slot *slot, const struct spawn_request *q
         const struct slot *from = find_source(s, q, e);
         if (from == NULL)
             return err_errno(e);
-        swap.from = place_of(from);
+        swap.from = tree_of(from);
         swap.from_root = from->root;
     }
     int helper_fd = -1;
@@ -279,7 +279,7 @@ process_open_layer(struct spawner *s, struct slot *slot, uint32_t layer, uint32_
     int helper_fd = -1;
     if (slot->pid_fd < 0)
         return err_set(e, ERR_FAILED_PRECONDITION, "its guest has ended");
-    const struct tree_place p = place_of(slot);
+    const struct tree_of p = tree_of(slot);
     int fd = tree_open_layer(&p, layer, uid, &helper_fd, e);
     swap_watch_helper(s, helper_fd);
     return fd;
@@ -288,7 +288,7 @@ process_open_layer(struct spawner *s, struct slot *slot, uint32_t layer, uint32_
 static struct tree_copy
 copy_of(const struct slot *slot, const struct spawn_request *q)
 {
-    return (struct tree_copy){.of = place_of(slot),
+    return (struct tree_copy){.of = tree_of(slot),
                               .root = slot->root,
                               .from = q->arg,
                               .below = q->other,
@@ -318,7 +318,7 @@ check_copy(const struct slot *slot, const struct spawn_request *q, struct err *e
     return r;
 }
 
-// The place of a layer in the state directory; `more` is the name of a file in it.
+// The folder of a layer in the state directory; `more` is the name of a file in it.
 enum {
     KEPT_PATH = SPAWN_PATH_MAX + sizeof "/" KEEP_FOLDER "/" + KEEP_HEX + sizeof "/" KEEP_SEALED
 };
@@ -355,7 +355,7 @@ process_copy(struct spawner *s, struct slot *slot, const struct spawn_request *q
         const struct slot *from = find_source(s, q, e);
         if (from == NULL)
             return err_errno(e);
-        plan.other = place_of(from);
+        plan.other = tree_of(from);
         plan.other_root = from->root;
     }
     r = tree_copy(s->tree, &plan, out, &helper_fd, e);
@@ -384,7 +384,7 @@ adopt_kept(struct spawner *s, struct slot *slot, const struct spawn_request *q, 
         slot->kept_userns_fd = io_keep_fd(fd);
     }
     kept_path(s, q, "", path);
-    const struct tree_adopt plan = {.of = place_of(slot),
+    const struct tree_adopt plan = {.of = tree_of(slot),
                                     .below = q->arg,
                                     .path = path,
                                     .mount_home_fd = s->mount_home_fd,
@@ -410,9 +410,9 @@ graft(struct spawner *s, struct slot *slot, const struct spawn_request *q, uint3
         holder_user_namespace_from(from->layers->sealed[q->arg].uid, slot->uid, s->proc_fd, e);
     if (userns_fd < 0)
         return userns_fd;
-    const struct tree_adopt plan = {.of = place_of(slot),
+    const struct tree_adopt plan = {.of = tree_of(slot),
                                     .below = q->other,
-                                    .from = place_of(from),
+                                    .from = tree_of(from),
                                     .layer = q->arg,
                                     .root = slot->root,
                                     .from_root = from->root,
@@ -442,7 +442,7 @@ process_drop(struct spawner *s, struct slot *slot, uint32_t layer, struct err *e
     int helper_fd = -1;
     if (slot->pid_fd < 0 || slot->layers == NULL)
         return err_set(e, ERR_NOT_FOUND, "the sandbox has no layers");
-    const struct tree_place p = place_of(slot);
+    const struct tree_of p = tree_of(slot);
     int r = tree_drop_layer(&p, layer, &helper_fd, e);
     swap_watch_helper(s, helper_fd);
     return r;
@@ -470,7 +470,7 @@ process_states(struct spawner *s, struct slot *slot, uint32_t from, uint32_t to,
     int helper_fd = -1;
     if (slot->pid_fd < 0 || slot->layers == NULL || slot->layers->upper == 0)
         return err_set(e, ERR_NOT_FOUND, "the sandbox has no layers");
-    const struct tree_place p = place_of(slot);
+    const struct tree_of p = tree_of(slot);
     int r = tree_states(&p, from, to, fds, &helper_fd, e);
     swap_watch_helper(s, helper_fd);
     return r;

@@ -50,7 +50,7 @@ uint32_t tree_root_tier(const struct tree *t, uint32_t number);
 
 // Whether something can be mounted at this path of its sandboxes: absolute and plain, below no folder of the sandbox itself or of
 // the root, and above none.
-bool tree_root_has_place(const struct tree *t, uint32_t number, const char *at);
+bool tree_root_has_mount_point(const struct tree *t, uint32_t number, const char *at);
 
 // Whether one of two absolute paths is the other, or lies below it.
 bool tree_paths_meet(const char *a, const char *b);

@@ -29,12 +29,13 @@ struct copying {
     const struct tree_copy *plan;
     struct tree_copying *out;
     uint32_t layer[KEEP_SOURCES_MAX]; // from 0: none
-    char place[TREE_PLACE]; // of the layer of another sandbox, on that one's disk; "": it is none
+    // of the layer of another sandbox, on that one's disk; "": it is none
+    char mount_point[TREE_MOUNT_POINT];
 };
 
 int
-tree_fit_upper(const struct tree *t, const struct tree_place *p, uint64_t disk_bytes,
-               uint32_t inodes, struct err *e)
+tree_fit_upper(const struct tree *t, const struct tree_of *p, uint64_t disk_bytes, uint32_t inodes,
+               struct err *e)
 {
     uint64_t bytes;
     uint32_t count;
@@ -43,7 +44,7 @@ tree_fit_upper(const struct tree *t, const struct tree_place *p, uint64_t disk_b
     tree_layers_room(p->layers, disk_bytes, inodes, &bytes, &count);
     return p->layers->upper != 0
                ? tree_resize(t, p->layers->upper_fd, bytes, count, e)
-               : tree_resize(t, p->disk_fd, bytes, count + tree_layers_places(p->layers), e);
+               : tree_resize(t, p->disk_fd, bytes, count + tree_layers_mount_points(p->layers), e);
 }
 
 // ---- the helper
@@ -66,9 +67,9 @@ static int
 open_layers(struct copying *c, struct err *e)
 {
     for (uint32_t i = 0; i < c->out->n; i++) {
-        char place[TREE_PLACE];
-        tree_layers_place(c->layer[i], place);
-        c->out->source[i].fd = mount_clone(AT_FDCWD, place, READ_ONLY, e);
+        char mount_point[TREE_MOUNT_POINT];
+        tree_layers_mount_point(c->layer[i], mount_point);
+        c->out->source[i].fd = mount_clone(AT_FDCWD, mount_point, READ_ONLY, e);
         if (c->out->source[i].fd < 0)
             return c->out->source[i].fd;
     }
@@ -79,12 +80,12 @@ open_layers(struct copying *c, struct err *e)
 static int
 open_upper(struct copying *c, int root, struct err *e)
 {
-    char place[TREE_PLACE] = ".";
+    char mount_point[TREE_MOUNT_POINT] = ".";
     struct tree_copy_source *s = &c->out->source[0];
     const uint32_t upper = c->plan->of.layers->upper;
     if (upper != 0)
-        tree_layers_place(upper, place);
-    s->fd = mount_clone(AT_FDCWD, place, READ_ONLY, e);
+        tree_layers_mount_point(upper, mount_point);
+    s->fd = mount_clone(AT_FDCWD, mount_point, READ_ONLY, e);
     if (s->fd < 0 || upper != 0)
         return s->fd < 0 ? s->fd : 0;
     s->dev_fd = openat(root, "dev", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -95,11 +96,11 @@ open_upper(struct copying *c, int root, struct err *e)
 static int
 open_other(struct copying *c, struct err *e)
 {
-    const struct tree_place *p = &c->plan->other;
+    const struct tree_of *p = &c->plan->other;
     int rc = tree_enter_source(p, e);
     if (rc < 0)
         return rc;
-    c->out->source[0].fd = mount_clone(AT_FDCWD, c->place, READ_ONLY, e);
+    c->out->source[0].fd = mount_clone(AT_FDCWD, c->mount_point, READ_ONLY, e);
     return c->out->source[0].fd < 0 ? c->out->source[0].fd : 0;
 }
 
@@ -117,10 +118,10 @@ open_sealed(struct copying *c, struct err *e)
 }
 
 static int
-place_target(struct copying *c, struct err *e)
+attach_target(struct copying *c, struct err *e)
 {
-    char name[TREE_PLACE];
-    tree_layers_place(c->out->layer, name);
+    char name[TREE_MOUNT_POINT];
+    tree_layers_mount_point(c->out->layer, name);
     if (mkdirat(AT_FDCWD, name, 0555) < 0)
         return err_sys(e, errno, "create %s", name);
     int rc = mount_attach(c->out->target_fd, AT_FDCWD, name, e);
@@ -133,7 +134,7 @@ static int
 helper(void *cookie, struct err *e)
 {
     struct copying *c = cookie;
-    const bool other = c->place[0] != '\0' || c->plan->sealed != NULL;
+    const bool other = c->mount_point[0] != '\0' || c->plan->sealed != NULL;
     int rc = c->plan->sealed != NULL ? open_sealed(c, e) : other ? open_other(c, e) : 0;
     if (rc < 0)
         return rc;
@@ -147,7 +148,7 @@ helper(void *cookie, struct err *e)
         return c->out->target_fd;
     if (!other)
         rc = c->plan->from == 0 ? open_upper(c, root, e) : open_layers(c, e);
-    return rc < 0 ? rc : place_target(c, e);
+    return rc < 0 ? rc : attach_target(c, e);
 }
 
 // ---- the spawner's half
@@ -216,7 +217,7 @@ plan_layers(const struct tree_copy *c, struct copying *made, struct err *e)
 static int
 plan_other(const struct tree *t, struct tree_copy *c, struct copying *made, struct err *e)
 {
-    char place[TREE_PLACE];
+    char mount_point[TREE_MOUNT_POINT];
     if (!tree_layers_have(c->other.layers, c->from))
         return err_set(e, ERR_NOT_FOUND, "the other sandbox has no layer %u", c->from);
     if (c->below != 0 && !tree_layers_have(c->of.layers, c->below))
@@ -225,8 +226,9 @@ plan_other(const struct tree *t, struct tree_copy *c, struct copying *made, stru
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "the other sandbox shows other folders of the host");
     const struct tree_sealed *from = &c->other.layers->sealed[c->from];
-    tree_layers_place(c->from, place);
-    (void)snprintf(made->place, sizeof made->place, "%s%.2s", from->mapped ? "r" : "", place);
+    tree_layers_mount_point(c->from, mount_point);
+    (void)snprintf(made->mount_point, sizeof made->mount_point, "%s%.2s", from->mapped ? "r" : "",
+                   mount_point);
     made->out->uid = from->uid;
     if (from->bytes > 0 && from->bytes + OWN_BYTES < c->bytes)
         c->bytes = from->bytes + OWN_BYTES;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A new layer of a sandbox with a copy of others, or of what it has written since the last one, while its mounts stay as they are:
 //
-//   a file system in memory, or a scratch disk, as large as what is copied may be  ->  placed among the sandbox's layers, on `below`
+//   a file system in memory, or a scratch disk, as large as what is copied may be  ->  attached among the sandbox's layers, on `below`
 //   ->  stockade-keeper, in the sandbox's cgroup, fills it (keeper/keep.h: COPY)  ->  its size is what it takes
 //
 // Or stockade-keeper fills it with the files of a sealed layer of the state directory, which are nowhere else in clear.
@@ -14,10 +14,10 @@
 #include "tree_swap.h"
 
 struct tree_copy {
-    struct tree_place of;
+    struct tree_of of;
     uint32_t root;
     // `from` is a layer of this sandbox, and the only one. layers NULL: it is one of its own
-    struct tree_place other;
+    struct tree_of other;
     uint32_t other_root;
     // the file of a sealed layer, and the namespace in which the path is; `bytes` and `inodes` are what it takes at most. NULL: none
     const char *sealed;
@@ -62,5 +62,5 @@ int tree_copied(const struct tree *t, const struct tree_copy *c, uint32_t layer,
                 struct err *e);
 
 // Spawner. Gives the upper layer what the others leave of these limits. FAILED_PRECONDITION (DISK_IN_USE).
-int tree_fit_upper(const struct tree *t, const struct tree_place *p, uint64_t disk_bytes,
+int tree_fit_upper(const struct tree *t, const struct tree_of *p, uint64_t disk_bytes,
                    uint32_t inodes, struct err *e);

@@ -13,7 +13,7 @@
 #include "tree_swap.h"
 
 struct drop {
-    const struct tree_place *of;
+    const struct tree_of *of;
     uint32_t layer;
 };
 
@@ -29,7 +29,7 @@ drop_one(const char *name, struct err *e)
     if (umount2(name, MNT_DETACH) < 0)
         return err_sys(e, errno, "unmount layer %s", name);
     return unlinkat(AT_FDCWD, name, AT_REMOVEDIR) < 0
-               ? err_sys(e, errno, "remove the place of layer %s", name)
+               ? err_sys(e, errno, "remove the mount point of layer %s", name)
                : 0;
 }
 
@@ -37,8 +37,8 @@ static int
 helper(void *cookie, struct err *e)
 {
     const struct drop *d = cookie;
-    char name[TREE_PLACE], raw[TREE_PLACE];
-    tree_layers_place(d->layer, name);
+    char name[TREE_MOUNT_POINT], raw[TREE_MOUNT_POINT];
+    tree_layers_mount_point(d->layer, name);
     (void)snprintf(raw, sizeof raw, "r%.2s", name);
     if (setns(d->of->pid_fd, CLONE_NEWNS) < 0 || fchdir(d->of->disk_fd) < 0)
         return err_sys(e, errno, "enter the mount namespace");
@@ -47,7 +47,7 @@ helper(void *cookie, struct err *e)
 }
 
 int
-tree_drop_layer(const struct tree_place *p, uint32_t layer, int *helper_fd, struct err *e)
+tree_drop_layer(const struct tree_of *p, uint32_t layer, int *helper_fd, struct err *e)
 {
     struct drop d = {p, layer};
     *helper_fd = -1;

@@ -15,7 +15,7 @@
 // So sandboxes share no inode with each other or with the host, not even that of /dev/null, on which all would see a
 // lock or an inotify watch.
 //
-// What is new is mounted with mount(2) at a place of the stage, and moved: fsopen(2) needs a call for each option, and a mount
+// What is new is mounted with mount(2) at a folder of the stage, and moved: fsopen(2) needs a call for each option, and a mount
 // namespace for what it has made, which is a twentieth of a birth's processor time more.
 //
 // Overlay accepts lower layers only from mounts of the caller's own namespace, so everything is attached before use,
@@ -158,9 +158,9 @@ make_disk(const struct tree *t, const struct tree_sandbox *s, struct err *e)
     return rc < 0 ? rc : take_fd(&disk);
 }
 
-// Attaches an id-mapped clone of `source` at `place`, where overlay can find it.
+// Attaches an id-mapped clone of `source` at `mount_point`, where overlay can find it.
 static int
-map_lower(const char *source, const char *place, int userns_fd, struct err *e)
+map_lower(const char *source, const char *mount_point, int userns_fd, struct err *e)
 {
     int auto_close fd = mount_clone(AT_FDCWD, source, 0, e);
     if (fd < 0)
@@ -168,7 +168,7 @@ map_lower(const char *source, const char *place, int userns_fd, struct err *e)
     int rc =
         mount_idmap_and(fd, userns_fd, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY, e);
     if (rc == 0)
-        rc = mount_attach(fd, AT_FDCWD, place, e);
+        rc = mount_attach(fd, AT_FDCWD, mount_point, e);
     return rc < 0 ? err_wrap(e, "%s", source) : 0;
 }
 
@@ -186,27 +186,27 @@ tree_layer_mapped(uint32_t n, char out[TREE_NAME_MAX])
 
 // The path of the layer for overlay: the id-mapped clone if that is possible.
 static int
-place_layer(const struct tree *t, uint32_t layer, uint32_t n, int userns_fd,
-            char place[TREE_NAME_MAX], struct err *e)
+attach_layer(const struct tree *t, uint32_t layer, uint32_t n, int userns_fd,
+             char mount_point[TREE_NAME_MAX], struct err *e)
 {
     char source[TREE_NAME_MAX];
-    tree_layer_source(layer, place);
+    tree_layer_source(layer, mount_point);
     if (!t->layers[layer].idmapped)
         return 0;
-    memcpy(source, place, sizeof source);
-    tree_layer_mapped(n, place);
-    return map_lower(source, place, userns_fd, e);
+    memcpy(source, mount_point, sizeof source);
+    tree_layer_mapped(n, mount_point);
+    return map_lower(source, mount_point, userns_fd, e);
 }
 
 static int
 make_root(const struct tree *t, const struct tree_root *r, int userns_fd, struct err *e)
 {
-    char place[TREE_NAME_MAX];
+    char mount_point[TREE_NAME_MAX];
     char lower[TREE_NAME_MAX + 4];
-    int rc = place_layer(t, r->layer[0], 0, userns_fd, place, e);
+    int rc = attach_layer(t, r->layer[0], 0, userns_fd, mount_point, e);
     if (rc < 0)
         return rc;
-    (void)snprintf(lower, sizeof lower, "%s:/d", place);
+    (void)snprintf(lower, sizeof lower, "%s:/d", mount_point);
     const struct mount_option options[] = {
         {"lowerdir", lower},
         {"upperdir", "/w/u0"},
@@ -226,19 +226,19 @@ int
 tree_layer_open(const struct tree *t, uint32_t layer, uint32_t n, bool upper, int userns_fd,
                 struct err *e)
 {
-    char place[TREE_NAME_MAX];
+    char mount_point[TREE_NAME_MAX];
     char both[TREE_NAME_MAX + 8];
     char over[TREE_NAME_MAX], work[TREE_NAME_MAX];
-    int rc = place_layer(t, layer, n, userns_fd, place, e);
+    int rc = attach_layer(t, layer, n, userns_fd, mount_point, e);
     if (rc < 0)
         return rc;
-    (void)snprintf(both, sizeof both, "%s:/e/dir", place);
+    (void)snprintf(both, sizeof both, "%s:/e/dir", mount_point);
     (void)snprintf(over, sizeof over, "/w/u%u", n);
     (void)snprintf(work, sizeof work, "/w/k%u", n);
     const struct mount_option common[] = {
         {"index", "off"},       {"metacopy", "off"},
         {"xino", "on"},         {"redirect_dir", "nofollow"},
-        {"source", "stockade"}, {"lowerdir", upper ? place : both},
+        {"source", "stockade"}, {"lowerdir", upper ? mount_point : both},
         {"upperdir", over},     {"workdir", work},
     };
     const unsigned attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;

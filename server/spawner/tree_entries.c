@@ -123,7 +123,7 @@ tree_upper_is_empty(const struct tree_layers *l, uint32_t parts)
 }
 
 int
-tree_make_place(const char *name, struct err *e)
+tree_make_mount_point(const char *name, struct err *e)
 {
     return mkdirat(AT_FDCWD, name, 0555) < 0 && errno != EEXIST
                ? err_sys(e, errno, "create %s", name)
@@ -131,9 +131,9 @@ tree_make_place(const char *name, struct err *e)
 }
 
 int
-tree_place(int fd, const char *name, struct err *e)
+tree_attach(int fd, const char *name, struct err *e)
 {
-    int rc = tree_make_place(name, e);
+    int rc = tree_make_mount_point(name, e);
     return rc < 0 ? rc : mount_attach(fd, AT_FDCWD, name, e);
 }
 

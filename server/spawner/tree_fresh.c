@@ -24,15 +24,15 @@ static const char *const folders[TREE_FOLDERS_OF_JOBS] = {"u/home/agent", "u/tmp
                                                           "shm"};
 
 int
-tree_fresh_folders(const struct tree *t, const struct tree_swap *s, const char *place,
+tree_fresh_folders(const struct tree *t, const struct tree_swap *s, const char *mount_point,
                    struct err *e)
 {
-    char name[TREE_PLACE + 8];
-    (void)snprintf(name, sizeof name, "%s/shm", place);
+    char name[TREE_MOUNT_POINT + 8];
+    (void)snprintf(name, sizeof name, "%s/shm", mount_point);
     if (mkdirat(AT_FDCWD, name, 01777) < 0 ||
         fchownat(AT_FDCWD, name, s->uid, s->uid, AT_SYMLINK_NOFOLLOW) < 0)
         return err_sys(e, errno, "create %s", name);
-    (void)snprintf(name, sizeof name, "%s/u", place);
+    (void)snprintf(name, sizeof name, "%s/u", mount_point);
     return tree_upper_folders(t, s->root, s->uid, AT_FDCWD, name, e);
 }
 
@@ -62,7 +62,7 @@ count(int fd, struct tree_in_use *n)
 }
 
 static int
-look(const struct tree_place *p, struct tree_untouched *u)
+look(const struct tree_of *p, struct tree_untouched *u)
 {
     const int upper_fd = p->layers->upper_fd;
     *u = (struct tree_untouched){0};
@@ -91,7 +91,7 @@ look(const struct tree_place *p, struct tree_untouched *u)
 }
 
 bool
-tree_fresh_is_untouched(const struct tree_place *p)
+tree_fresh_is_untouched(const struct tree_of *p)
 {
     struct tree_untouched now;
     const struct tree_untouched *before = &p->layers->untouched;
@@ -99,7 +99,7 @@ tree_fresh_is_untouched(const struct tree_place *p)
 }
 
 int
-tree_fresh_remember(const struct tree_place *p, struct err *e)
+tree_fresh_remember(const struct tree_of *p, struct err *e)
 {
     struct tree_untouched *u = &p->layers->untouched;
     const struct tree_in_use disk = u->disk;

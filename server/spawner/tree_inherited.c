@@ -70,9 +70,9 @@ tree_inherited_plan(struct tree_inherited *i, const struct tree_swap *s, uint32_
         const uint32_t number = chain[i->n - 1 - k];
         const struct tree_sealed *from = &s->from.layers->sealed[number];
         struct tree_inherited_layer *l = &i->layer[k];
-        char place[TREE_PLACE];
-        tree_layers_place(number, place);
-        (void)snprintf(l->source, sizeof l->source, "%s%.2s", from->mapped ? "r" : "", place);
+        char mount_point[TREE_MOUNT_POINT];
+        tree_layers_mount_point(number, mount_point);
+        (void)snprintf(l->source, sizeof l->source, "%s%.2s", from->mapped ? "r" : "", mount_point);
         l->to = &s->of.layers->sealed[k + 1];
         *l->to = (struct tree_sealed){.there = true, .below = k, .uid = from->uid};
         rc = map_owner(i, k, s, e);
@@ -82,7 +82,7 @@ tree_inherited_plan(struct tree_inherited *i, const struct tree_swap *s, uint32_
 }
 
 int
-tree_enter_source(const struct tree_place *from, struct err *e)
+tree_enter_source(const struct tree_of *from, struct err *e)
 {
     if (setns(from->pid_fd, CLONE_NEWNS) == 0 && fchdir(from->disk_fd) == 0)
         return 0;
@@ -92,7 +92,7 @@ tree_enter_source(const struct tree_place *from, struct err *e)
 }
 
 int
-tree_inherited_clone(struct tree_inherited *i, const struct tree_place *from, struct err *e)
+tree_inherited_clone(struct tree_inherited *i, const struct tree_of *from, struct err *e)
 {
     int rc = tree_enter_source(from, e);
     if (rc < 0)
@@ -115,18 +115,18 @@ tree_inherited_clone(struct tree_inherited *i, const struct tree_place *from, st
 }
 
 int
-tree_inherited_place(const struct tree_inherited *i, struct err *e)
+tree_inherited_attach(const struct tree_inherited *i, struct err *e)
 {
     int rc = 0;
     for (uint32_t k = 0; k < i->n && rc == 0; k++) {
-        char name[TREE_PLACE], raw[TREE_PLACE];
+        char name[TREE_MOUNT_POINT], raw[TREE_MOUNT_POINT];
         const struct tree_inherited_layer *l = &i->layer[k];
-        tree_layers_place(k + 1, name);
+        tree_layers_mount_point(k + 1, name);
         (void)snprintf(raw, sizeof raw, "r%.2s", name);
         if (l->mapped_fd >= 0)
-            rc = tree_place(l->raw_fd, raw, e);
+            rc = tree_attach(l->raw_fd, raw, e);
         if (rc == 0)
-            rc = tree_place(l->mapped_fd >= 0 ? l->mapped_fd : l->raw_fd, name, e);
+            rc = tree_attach(l->mapped_fd >= 0 ? l->mapped_fd : l->raw_fd, name, e);
     }
     return rc;
 }

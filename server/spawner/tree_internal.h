@@ -70,7 +70,7 @@ int tree_dev_open(int root, struct err *e);
 void tree_layer_source(uint32_t layer, char out[TREE_NAME_MAX]);
 void tree_layer_mapped(uint32_t n, char out[TREE_NAME_MAX]);
 
-// tree_root.c. Mounts a layer at a free place, and finds out whether it can be id-mapped; if not, why has the reason.
+// tree_root.c. Mounts a layer at a free mount point, and finds out whether it can be id-mapped; if not, why has the reason.
 // Returns its number, or a negative errno.
 int tree_layer_add(struct tree *t, int fd, struct err *why, struct err *e);
 void tree_layer_drop(struct tree *t, uint32_t layer);

@@ -3,7 +3,7 @@
 //
 // A layer in the state directory belongs to no sandbox: its files have ids of a range of their own (keeper/keep.h), which a
 // mount maps to those of the sandbox, as it does for a fork's. The helper opens it in the host's mounts, which the sandbox's
-// namespace does not have, and places it beside the other layers. The name of the folder comes from a digest, not from a job. A layer
+// namespace does not have, and attaches it beside the other layers. The name of the folder comes from a digest, not from a job. A layer
 // of another sandbox is opened on that one's disk instead, and mapped in the same way.
 #include <errno.h>
 #include <fcntl.h>
@@ -25,8 +25,8 @@ static const unsigned READ_ONLY = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_
 // ---- to the state directory
 
 struct opening {
-    const struct tree_place *of;
-    char source[TREE_PLACE];
+    const struct tree_of *of;
+    char source[TREE_MOUNT_POINT];
     int fd;
 };
 
@@ -42,17 +42,17 @@ open_helper(void *cookie, struct err *e)
 }
 
 int
-tree_open_layer(const struct tree_place *p, uint32_t layer, uint32_t *uid, int *helper_fd,
+tree_open_layer(const struct tree_of *p, uint32_t layer, uint32_t *uid, int *helper_fd,
                 struct err *e)
 {
-    char place[TREE_PLACE];
+    char mount_point[TREE_MOUNT_POINT];
     struct opening o = {.of = p, .fd = -1};
     *helper_fd = -1;
     if (p->layers == NULL || !tree_layers_have(p->layers, layer))
         return err_set(e, ERR_NOT_FOUND, "the sandbox has no layer %u", layer);
     const struct tree_sealed *l = &p->layers->sealed[layer];
-    tree_layers_place(layer, place);
-    (void)snprintf(o.source, sizeof o.source, "%s%.2s", l->mapped ? "r" : "", place);
+    tree_layers_mount_point(layer, mount_point);
+    (void)snprintf(o.source, sizeof o.source, "%s%.2s", l->mapped ? "r" : "", mount_point);
     int rc = tree_helper_run(open_helper, &o, helper_fd, e);
     if (rc < 0) {
         io_close(&o.fd);
@@ -66,8 +66,8 @@ tree_open_layer(const struct tree_place *p, uint32_t layer, uint32_t *uid, int *
 
 struct adoption {
     const struct tree_adopt *plan;
-    char source[TREE_PLACE]; // on the disk of another sandbox
-    char place[TREE_PLACE], raw[TREE_PLACE];
+    char source[TREE_MOUNT_POINT]; // on the disk of another sandbox
+    char mount_point[TREE_MOUNT_POINT], raw[TREE_MOUNT_POINT];
     int raw_fd, mapped_fd;
 };
 
@@ -113,7 +113,7 @@ open_both(struct adoption *a, struct err *e)
 }
 
 static int
-place(int fd, const char *name, struct err *e)
+attach(int fd, const char *name, struct err *e)
 {
     if (mkdirat(AT_FDCWD, name, 0555) < 0)
         return err_sys(e, errno, "create %s", name);
@@ -131,10 +131,10 @@ adopt_helper(void *cookie, struct err *e)
     if (rc == 0 && (setns(a->plan->of.pid_fd, CLONE_NEWNS) < 0 || fchdir(a->plan->of.disk_fd) < 0))
         rc = err_sys(e, errno, "enter the mount namespace");
     if (rc == 0)
-        rc = place(a->raw_fd, a->raw, e);
+        rc = attach(a->raw_fd, a->raw, e);
     if (rc < 0)
         return rc;
-    rc = place(a->mapped_fd, a->place, e);
+    rc = attach(a->mapped_fd, a->mount_point, e);
     if (rc < 0) {
         (void)umount2(a->raw, MNT_DETACH);
         (void)unlinkat(AT_FDCWD, a->raw, AT_REMOVEDIR);
@@ -148,7 +148,7 @@ plan_adoption(const struct tree *t, struct adoption *made, struct tree_sealed *o
 {
     const struct tree_adopt *a = made->plan;
     struct tree_layers *l = a->of.layers;
-    char place[TREE_PLACE];
+    char mount_point[TREE_MOUNT_POINT];
     *out =
         (struct tree_sealed){.there = true, .mapped = true, .below = a->below, .uid = KEEP_ID_BASE};
     if (a->below != 0 && !tree_layers_have(l, a->below))
@@ -159,8 +159,9 @@ plan_adoption(const struct tree *t, struct adoption *made, struct tree_sealed *o
         return err_set(e, ERR_FAILED_PRECONDITION,
                        "the other sandbox shows other folders of the host");
     const struct tree_sealed *from = &a->from.layers->sealed[a->layer];
-    tree_layers_place(a->layer, place);
-    (void)snprintf(made->source, sizeof made->source, "%s%.2s", from->mapped ? "r" : "", place);
+    tree_layers_mount_point(a->layer, mount_point);
+    (void)snprintf(made->source, sizeof made->source, "%s%.2s", from->mapped ? "r" : "",
+                   mount_point);
     out->uid = from->uid;
     out->bytes = from->bytes;
     out->inodes = from->inodes;
@@ -190,12 +191,12 @@ tree_adopt_layer(const struct tree *t, const struct tree_adopt *a, uint32_t *lay
     const uint32_t number = tree_layers_take(l, 0);
     if (number == 0)
         return err_sys(e, ENOMEM, "find a number for a layer");
-    tree_layers_place(number, made.place);
-    (void)snprintf(made.raw, sizeof made.raw, "r%.2s", made.place);
-    // room for the places, which no job can use up
-    rc = l->upper != 0
-             ? 0
-             : tree_resize(t, a->of.disk_fd, a->disk_bytes, a->inodes + tree_layers_places(l), e);
+    tree_layers_mount_point(number, made.mount_point);
+    (void)snprintf(made.raw, sizeof made.raw, "r%.2s", made.mount_point);
+    // room for the mount points, which no job can use up
+    rc = l->upper != 0 ? 0
+                       : tree_resize(t, a->of.disk_fd, a->disk_bytes,
+                                     a->inodes + tree_layers_mount_points(l), e);
     if (rc == 0)
         rc = tree_helper_run(adopt_helper, &made, helper_fd, e);
     io_close(&made.raw_fd);

@@ -122,13 +122,13 @@ tree_layers_may_add(const struct tree_layers *l, uint32_t on, struct err *e)
 }
 
 uint32_t
-tree_layers_places(const struct tree_layers *l)
+tree_layers_mount_points(const struct tree_layers *l)
 {
     return 4 * (tree_layers_count(l) + 3);
 }
 
 void
-tree_layers_place(uint32_t n, char out[TREE_PLACE])
+tree_layers_mount_point(uint32_t n, char out[TREE_MOUNT_POINT])
 {
     static const char digits[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     enum { DIGITS = sizeof digits - 1, CAPITALS = 26 };
@@ -150,7 +150,7 @@ tree_layers_folder(uint32_t part)
 static size_t
 lower_one(uint32_t number, uint32_t part, char *out)
 {
-    tree_layers_place(number, out);
+    tree_layers_mount_point(number, out);
     const char rest[] = {'/', tree_layers_folder(part), ':', '\0'};
     memcpy(out + 2, rest, sizeof rest);
     return 2 + sizeof rest - 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layers of one sandbox: what it has sealed, and what it inherited from the sandbox that it was forked from.
 //
-// Each is a folder `s` in a place of the sandbox's disk, "AA" to "Rl", which no path of a job leads to. Where the
+// Each is a folder `s` in a mount point of the sandbox's disk, "AA" to "Rl", which no path of a job leads to. Where the
 // root is writable, it has further parts: `b` of /usr, `c` and so on of the root's further folders (tree_parts.c). The first
 // one that a sandbox seals is a folder of its disk; each later one has a file system of its own, made as the upper layer that
 // it was before, so that the kernel frees all of it at once when it is dropped. The file system of an inherited one is
@@ -22,7 +22,7 @@ enum {
     TREE_LAYERS_OF_SANDBOX = 1200,
     // with the upper one, and its successor
     TREE_NUMBERS = TREE_LAYERS_OF_SANDBOX + 2,
-    TREE_PLACE = 8,
+    TREE_MOUNT_POINT = 8,
     TREE_LOWER_MAX = 256,
     TREE_FOLDERS_OF_JOBS = 4, // /home/agent, /tmp, /var/tmp, /dev/shm
 };
@@ -30,7 +30,7 @@ enum {
 // Layers have the numbers 1 to TREE_NUMBERS; 0 stands for none.
 struct tree_sealed {
     bool there;
-    bool mapped;    // there is an "r" place, too
+    bool mapped;    // there is an "r" mount point, too
     uint32_t below; // the layer that it lies on
     uint32_t uid;   // first host id of its files
     uint64_t bytes; // what it takes of the sandbox's limits; inherited: nothing
@@ -57,7 +57,7 @@ struct tree_layers {
     int upper_fd;   // owned: its root, O_PATH
     uint32_t copy;  // the layer that is being copied (tree_copy.c); 0: none
     int copy_fd;    // owned: its root, O_PATH; -1: none
-    bool placed;    // the root's own lower layers are where overlay finds them
+    bool attached;  // the root's own lower layers are where overlay finds them
     // Of a sandbox on scratch disks.
     struct tree_in_use base, copy_base; // what the upper one and the copy take when they are empty
     int under_fd;  // owned: the root of the layer that was sealed last, O_PATH; -1: none
@@ -85,11 +85,11 @@ uint32_t tree_layers_chain(const struct tree_layers *l, uint32_t top, uint32_t o
 // RESOURCE_EXHAUSTED (LAYERS): the sandbox can have no further layer, or none on this one (0: on the root).
 int tree_layers_may_add(const struct tree_layers *l, uint32_t on, struct err *e);
 
-// The folders of the disk that the places of layers need, with one more layer and the upper one.
-uint32_t tree_layers_places(const struct tree_layers *l);
+// The folders of the disk that the mount points of layers need, with one more layer and the upper one.
+uint32_t tree_layers_mount_points(const struct tree_layers *l);
 
-// The name of its place, and of the folder in it.
-void tree_layers_place(uint32_t n, char out[TREE_PLACE]);
+// The name of its mount point, and of the folder in it.
+void tree_layers_mount_point(uint32_t n, char out[TREE_MOUNT_POINT]);
 
 // The name of a part's folder in it.
 char tree_layers_folder(uint32_t part);

@@ -146,7 +146,7 @@ mount_attach(int fd, int dir, const char *path, struct err *e)
         how.resolve |= RESOLVE_BENEATH;
     int auto_close to = (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
     if (to < 0)
-        return err_sys(e, errno, "open the place %s", path);
+        return err_sys(e, errno, "open the mount point %s", path);
     if (move_mount(fd, "", to, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
         return err_sys(e, errno, "attach a mount to %s", path);
     return 0;

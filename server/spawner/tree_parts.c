@@ -36,33 +36,34 @@ tree_parts_are_alike(const struct tree_root *a, const struct tree_root *b)
 void
 tree_part_upper(uint32_t number, uint32_t part, char out[TREE_PART])
 {
-    char place[TREE_PLACE];
-    tree_layers_place(number, place);
+    char mount_point[TREE_MOUNT_POINT];
+    tree_layers_mount_point(number, mount_point);
     if (number == 0)
         (void)snprintf(out, TREE_PART, "u%u", part);
     else
-        (void)snprintf(out, TREE_PART, "%.2s/%c", place, part == 0 ? 'u' : (char)('A' + part));
+        (void)snprintf(out, TREE_PART, "%.2s/%c", mount_point,
+                       part == 0 ? 'u' : (char)('A' + part));
 }
 
 void
 tree_part_work(uint32_t number, uint32_t part, char out[TREE_PART])
 {
-    char place[TREE_PLACE];
-    tree_layers_place(number, place);
+    char mount_point[TREE_MOUNT_POINT];
+    tree_layers_mount_point(number, mount_point);
     if (number == 0)
         (void)snprintf(out, TREE_PART, "k%u", part);
     else if (part == 0)
-        (void)snprintf(out, TREE_PART, "%.2s/k", place);
+        (void)snprintf(out, TREE_PART, "%.2s/k", mount_point);
     else
-        (void)snprintf(out, TREE_PART, "%.2s/k%c", place, (char)('A' + part));
+        (void)snprintf(out, TREE_PART, "%.2s/k%c", mount_point, (char)('A' + part));
 }
 
 void
 tree_part_sealed(uint32_t number, uint32_t part, char out[TREE_PART])
 {
-    char place[TREE_PLACE];
-    tree_layers_place(number, place);
-    (void)snprintf(out, TREE_PART, "%.2s/%c", place, tree_layers_folder(part));
+    char mount_point[TREE_MOUNT_POINT];
+    tree_layers_mount_point(number, mount_point);
+    (void)snprintf(out, TREE_PART, "%.2s/%c", mount_point, tree_layers_folder(part));
 }
 
 int

@@ -139,13 +139,13 @@ make_dev(int root, struct err *e)
 
 // Makes the folders of the tiny root, which tree_internal.h lists.
 static int
-make_places(int root, struct err *e)
+make_mount_points(int root, struct err *e)
 {
-    static const char *const places[] = {"c", "d", "e", "e/dir", "proc", "t", "w"};
+    static const char *const mount_points[] = {"c", "d", "e", "e/dir", "proc", "t", "w"};
     char name[TREE_NAME_MAX];
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
-        if (mkdirat(root, places[i], 0555) < 0)
-            return err_sys(e, errno, "create %s", places[i]);
+    for (size_t i = 0; i < sizeof mount_points / sizeof mount_points[0]; i++)
+        if (mkdirat(root, mount_points[i], 0555) < 0)
+            return err_sys(e, errno, "create %s", mount_points[i]);
     for (uint32_t i = 0; i < TREE_LAYERS_MAX + SPAWN_ROOT_LAYERS_MAX; i++) {
         if (i < TREE_LAYERS_MAX)
             tree_layer_source(i, name);
@@ -208,7 +208,7 @@ move_in(const struct spawn_config *c, const struct host_mounts *l, struct err *e
     const struct mount_option options[] = {
         {"size", "64k"}, {"nr_inodes", "128"}, {"mode", "0555"}, {"source", "stockade"}};
     int auto_close stage = mount_new("tmpfs", options, 4, PLAIN, e);
-    int rc = stage < 0 ? stage : make_places(stage, e);
+    int rc = stage < 0 ? stage : make_mount_points(stage, e);
     if (rc == 0)
         rc = make_base(c, e);
     if (rc == 0)

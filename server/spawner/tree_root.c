@@ -82,11 +82,11 @@ check_form(const struct spawn_root *r, unsigned fds_n, struct err *e)
 static bool
 can_idmap(struct tree *t, uint32_t layer, struct err *why)
 {
-    char place[TREE_NAME_MAX];
+    char mount_point[TREE_NAME_MAX];
     t->layers[layer].idmapped = true;
     int auto_close fd = tree_layer_open(t, layer, 0, false, t->userns_fd, why);
-    tree_layer_mapped(0, place);
-    (void)umount2(place, MNT_DETACH);
+    tree_layer_mapped(0, mount_point);
+    (void)umount2(mount_point, MNT_DETACH);
     return fd >= 0;
 }
 
@@ -106,7 +106,7 @@ int
 tree_layer_add(struct tree *t, int fd, struct err *why, struct err *e)
 {
     uint32_t at = TREE_LAYERS_MAX;
-    char place[TREE_NAME_MAX];
+    char mount_point[TREE_NAME_MAX];
     struct stat st;
     int rc = check_layer(fd, &st, e);
     if (rc < 0)
@@ -122,8 +122,8 @@ tree_layer_add(struct tree *t, int fd, struct err *why, struct err *e)
     }
     if (at == TREE_LAYERS_MAX)
         return err_set(e, ERR_RESOURCE_EXHAUSTED, "roots have %d folders already", TREE_LAYERS_MAX);
-    tree_layer_source(at, place);
-    rc = mount_attach(fd, AT_FDCWD, place, e);
+    tree_layer_source(at, mount_point);
+    rc = mount_attach(fd, AT_FDCWD, mount_point, e);
     if (rc < 0)
         return rc;
     t->layers[at] = (struct tree_layer){.roots = 1, .device = st.st_dev, .inode = st.st_ino};
@@ -134,12 +134,12 @@ tree_layer_add(struct tree *t, int fd, struct err *why, struct err *e)
 void
 tree_layer_drop(struct tree *t, uint32_t layer)
 {
-    char place[TREE_NAME_MAX];
+    char mount_point[TREE_NAME_MAX];
     assert(t->layers[layer].roots > 0);
     if (--t->layers[layer].roots > 0)
         return;
-    tree_layer_source(layer, place);
-    (void)umount2(place, MNT_DETACH);
+    tree_layer_source(layer, mount_point);
+    (void)umount2(mount_point, MNT_DETACH);
 }
 
 static void
@@ -284,7 +284,7 @@ tree_paths_meet(const char *a, const char *b)
 }
 
 bool
-tree_root_has_place(const struct tree *t, uint32_t number, const char *at)
+tree_root_has_mount_point(const struct tree *t, uint32_t number, const char *at)
 {
     // A volume may take the place of one of these, or lie in it, but not hide it: jobs begin in the first.
     static const char *const expected[] = {"/home/agent", "/var/tmp"};

@@ -19,7 +19,7 @@
 static const unsigned READ_ONLY = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 
 struct look {
-    const struct tree_place *of;
+    const struct tree_of *of;
     uint32_t from, to; // layers; 0: the files of now
     int *fds;
 };
@@ -67,9 +67,10 @@ open_difference(const struct tree_layers *l, uint32_t top, uint32_t other, int *
     size_t at = 0;
     uint32_t n = only_in(l, top, other, layer);
     for (uint32_t i = 0; i < n; i++) {
-        char place[TREE_PLACE];
-        tree_layers_place(layer[i], place);
-        at += (size_t)snprintf(lower + at, sizeof lower - at, "%s%s/s", i > 0 ? ":" : "", place);
+        char mount_point[TREE_MOUNT_POINT];
+        tree_layers_mount_point(layer[i], mount_point);
+        at += (size_t)snprintf(lower + at, sizeof lower - at, "%s%s/s", i > 0 ? ":" : "",
+                               mount_point);
     }
     if (n > 0)
         *out = n == 1 ? mount_clone(AT_FDCWD, lower, READ_ONLY, e) : lower_only(lower, e);
@@ -80,9 +81,9 @@ open_difference(const struct tree_layers *l, uint32_t top, uint32_t other, int *
 static int
 open_upper(const struct tree_layers *l, int *out, struct err *e)
 {
-    char name[TREE_PLACE + 4], place[TREE_PLACE];
-    tree_layers_place(l->upper, place);
-    (void)snprintf(name, sizeof name, "%s/u", place);
+    char name[TREE_MOUNT_POINT + 4], mount_point[TREE_MOUNT_POINT];
+    tree_layers_mount_point(l->upper, mount_point);
+    (void)snprintf(name, sizeof name, "%s/u", mount_point);
     *out = mount_clone(AT_FDCWD, name, READ_ONLY, e);
     return *out < 0 ? *out : 0;
 }
@@ -119,7 +120,7 @@ check(const struct tree_layers *l, uint32_t layer, struct err *e)
 }
 
 int
-tree_states(const struct tree_place *p, uint32_t from, uint32_t to, int *fds, int *helper_fd,
+tree_states(const struct tree_of *p, uint32_t from, uint32_t to, int *fds, int *helper_fd,
             struct err *e)
 {
     struct look k = {p, from, to, fds};

@@ -11,5 +11,5 @@
 
 // Spawner. from, to: layers, 0 stands for the files of now. fds: STATE_FDS of them, owned by the caller on success, -1: missing.
 // *helper_fd: as in tree_swap().
-int tree_states(const struct tree_place *p, uint32_t from, uint32_t to, int *fds, int *helper_fd,
+int tree_states(const struct tree_of *p, uint32_t from, uint32_t to, int *fds, int *helper_fd,
                 struct err *e);

@@ -6,7 +6,7 @@
 //                 Ab/s  Ac/s  Ad/u Ad/k l0 l1  after the second one
 //
 //   overlay of Ad/u over Ac/s:Ab/s:l0:l1  ->  on top of the old root, where no process sees it  ->  a new /dev and /dev/shm, which
-//   show folders of it  ->  other mounts of the old root moved to the same place in the new one  ->  pivot_root
+//   show folders of it  ->  other mounts of the old root moved to the same path in the new one  ->  pivot_root
 //   ->  the old root detached
 //
 // Where the root is writable, the same happens to /usr and the root's further folders, each of which is an overlay of its own then
@@ -50,7 +50,7 @@ struct work {
     uint32_t top;  // the layer right below the new upper one
     uint32_t next; // number of the new upper one
     uint32_t parts;
-    // clones of each part's own lower layer, -1: they are placed already
+    // clones of each part's own lower layer, -1: they are attached already
     int base_fd[SPAWN_ROOT_LAYERS_MAX];
     int dev_fd;
     int old_fd, new_fd; // the two roots
@@ -60,7 +60,7 @@ struct work {
     int disk_fd[SPAWN_MOUNTS_OF_SANDBOX]; // clones, on their way
     bool sealed[SPAWN_ROOT_LAYERS_MAX];
     bool made, shm_moved, attached, over; // how far it came
-    char place[TREE_PLACE];
+    char mount_point[TREE_MOUNT_POINT];
 };
 
 static bool
@@ -94,7 +94,7 @@ is_inside_another(const struct tree_root *r, uint32_t i)
 
 // ---- the steps of the helper
 
-// Disks are cloned again instead of moved: their places in the old root may be elsewhere now.
+// Disks are cloned again instead of moved: their mount points in the old root may be elsewhere now.
 static int
 gather_disks(struct work *w, struct err *e)
 {
@@ -131,20 +131,20 @@ step_enter(struct work *w, struct err *e)
 
 // The root's own lower layers, once per sandbox: below the disk's root, which no path of a job leads to.
 static int
-step_place_layers(struct work *w, struct err *e)
+step_attach_layers(struct work *w, struct err *e)
 {
-    char name[TREE_PLACE];
-    int rc = w->plan->kind == TREE_INHERIT ? tree_inherited_place(&w->inherited, e) : 0;
-    if (rc < 0 || w->layers->placed)
+    char name[TREE_MOUNT_POINT];
+    int rc = w->plan->kind == TREE_INHERIT ? tree_inherited_attach(&w->inherited, e) : 0;
+    if (rc < 0 || w->layers->attached)
         return rc;
-    rc = tree_place(w->base_fd[0], "l0", e);
+    rc = tree_attach(w->base_fd[0], "l0", e);
     if (rc == 0)
-        rc = tree_place(w->dev_fd, "l1", e);
+        rc = tree_attach(w->dev_fd, "l1", e);
     for (uint32_t part = 1; rc == 0 && part < w->parts; part++) {
         (void)snprintf(name, sizeof name, "b%u", part);
-        rc = tree_place(w->base_fd[part], name, e);
+        rc = tree_attach(w->base_fd[part], name, e);
     }
-    w->layers->placed = rc == 0;
+    w->layers->attached = rc == 0;
     return rc;
 }
 
@@ -172,7 +172,7 @@ mount_upper(struct work *w, struct err *e)
         w->upper_fd = mount_new("tmpfs", options, 4, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, e);
     if (w->upper_fd < 0)
         return w->plan->on_disk ? err_sys(e, errno, "copy a descriptor") : w->upper_fd;
-    return mount_attach(w->upper_fd, AT_FDCWD, w->place, e);
+    return mount_attach(w->upper_fd, AT_FDCWD, w->mount_point, e);
 }
 
 // Each part looks as it does now, or as it did in the layer that it returns to.
@@ -180,7 +180,7 @@ static int
 step_upper(struct work *w, struct err *e)
 {
     char like[TREE_PART];
-    int rc = tree_make_place(w->place, e);
+    int rc = tree_make_mount_point(w->mount_point, e);
     if (rc == 0) {
         w->made = true;
         rc = mount_upper(w, e);
@@ -193,7 +193,7 @@ step_upper(struct work *w, struct err *e)
         rc = tree_part_make_upper(w->next, part, like, e);
     }
     return rc == 0 && w->plan->kind == TREE_FRESH
-               ? tree_fresh_folders(w->tree, w->plan, w->place, e)
+               ? tree_fresh_folders(w->tree, w->plan, w->mount_point, e)
                : rc;
 }
 
@@ -218,11 +218,11 @@ seal_shm(struct work *w, struct err *e)
 static int
 step_seal(struct work *w, struct err *e)
 {
-    char place[TREE_PLACE];
+    char mount_point[TREE_MOUNT_POINT];
     if (w->plan->kind != TREE_SEAL)
         return 0;
-    tree_layers_place(w->top, place);
-    int rc = is_first_seal(w) ? tree_make_place(place, e) : 0;
+    tree_layers_mount_point(w->top, mount_point);
+    int rc = is_first_seal(w) ? tree_make_mount_point(mount_point, e) : 0;
     for (uint32_t part = 0; rc == 0 && part < w->parts; part++)
         rc = tree_part_seal(w->layers->upper, w->top, part, &w->sealed[part], e);
     return rc == 0 && is_first_seal(w) ? seal_shm(w, e) : rc;
@@ -297,17 +297,17 @@ step_pivot(struct work *w, struct err *e)
 }
 
 static int (*const steps[])(struct work *, struct err *) = {
-    step_gather, step_enter, step_place_layers, step_upper, step_seal,  step_root,
-    step_dev,    step_parts, step_move,         step_disks, step_pivot,
+    step_gather, step_enter, step_attach_layers, step_upper, step_seal,  step_root,
+    step_dev,    step_parts, step_move,          step_disks, step_pivot,
 };
 
 // ---- the way back, and what is left
 
 static void
-unplace(uint32_t number)
+remove_mount_point(uint32_t number)
 {
-    char name[TREE_PLACE];
-    tree_layers_place(number, name);
+    char name[TREE_MOUNT_POINT];
+    tree_layers_mount_point(number, name);
     (void)umount2(name, MNT_DETACH);
     (void)unlinkat(AT_FDCWD, name, AT_REMOVEDIR);
 }
@@ -315,7 +315,7 @@ unplace(uint32_t number)
 static int
 undo_seal(struct work *w)
 {
-    char sealed[TREE_PART], dev[TREE_PART + 8], shm[TREE_PART + 16], place[TREE_PLACE];
+    char sealed[TREE_PART], dev[TREE_PART + 8], shm[TREE_PART + 16], mount_point[TREE_MOUNT_POINT];
     tree_part_sealed(w->top, 0, sealed);
     (void)snprintf(dev, sizeof dev, "%s/dev", sealed);
     (void)snprintf(shm, sizeof shm, "%s/dev/shm", sealed);
@@ -326,9 +326,9 @@ undo_seal(struct work *w)
     for (uint32_t part = 0; part < w->parts; part++)
         if (w->sealed[part] && tree_part_unseal(w->layers->upper, w->top, part) < 0)
             return -ENOTRECOVERABLE;
-    tree_layers_place(w->top, place);
+    tree_layers_mount_point(w->top, mount_point);
     if (is_first_seal(w))
-        (void)unlinkat(AT_FDCWD, place, AT_REMOVEDIR);
+        (void)unlinkat(AT_FDCWD, mount_point, AT_REMOVEDIR);
     return 0;
 }
 
@@ -347,7 +347,7 @@ undo(struct work *w)
         return 0;
     if (fchdir(w->plan->of.disk_fd) < 0 || (w->plan->kind == TREE_SEAL && undo_seal(w) < 0))
         return -ENOTRECOVERABLE;
-    unplace(w->next);
+    remove_mount_point(w->next);
     return 0;
 }
 
@@ -359,7 +359,7 @@ tidy(struct work *w)
         return;
     if (w->plan->kind == TREE_RESTORE || w->plan->kind == TREE_FRESH) {
         if (w->layers->upper != 0)
-            unplace(w->layers->upper);
+            remove_mount_point(w->layers->upper);
         return;
     }
     for (uint32_t part = 0; part < w->parts; part++)
@@ -417,7 +417,7 @@ clone_layers(struct work *w, struct err *e)
     return w->dev_fd < 0 ? w->dev_fd : 0;
 }
 
-// For the places of layers, which no job can use up once the upper layer is not on the disk.
+// For the mount points of layers, which no job can use up once the upper layer is not on the disk.
 static int
 make_room(const struct work *w, struct err *e)
 {
@@ -509,8 +509,8 @@ plan(struct work *w, struct err *e)
     w->next = tree_layers_take(w->layers, w->top);
     if (w->next == 0)
         return err_set(e, ERR_INTERNAL, "no number is left for a layer");
-    tree_layers_place(w->next, w->place);
-    return w->layers->placed ? 0 : clone_layers(w, e);
+    tree_layers_mount_point(w->next, w->mount_point);
+    return w->layers->attached ? 0 : clone_layers(w, e);
 }
 
 static void

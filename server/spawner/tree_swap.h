@@ -20,7 +20,7 @@
 enum tree_swap_kind { TREE_SEAL, TREE_RESTORE, TREE_INHERIT, TREE_FRESH, TREE_SWAP_KINDS_N };
 
 // A sandbox, as seen from outside.
-struct tree_place {
+struct tree_of {
     int pid_fd;                 // of the guest
     int disk_fd;                // from tree_enter()
     struct tree_layers *layers; // of the sandbox, changed on success
@@ -28,9 +28,9 @@ struct tree_place {
 
 struct tree_swap {
     enum tree_swap_kind kind;
-    struct tree_place of;
-    struct tree_place from; // INHERIT; not changed
-    uint32_t layer;         // RESTORE, INHERIT: the layer of which one
+    struct tree_of of;
+    struct tree_of from; // INHERIT; not changed
+    uint32_t layer;      // RESTORE, INHERIT: the layer of which one
     uint32_t root;
     uint32_t from_root; // INHERIT
     uint32_t uid;       // first host id of its files
@@ -64,11 +64,11 @@ int tree_swap(const struct tree *t, const struct tree_swap *s, uint32_t *layer, 
 // (0) on its root. Nothing else changes: a RESTORE shows its files. NOT_FOUND: it is not there; RESOURCE_EXHAUSTED (LAYERS): there are
 // too many; (DISK_FULL): that of another sandbox counts to the limits of this one, and does not fit. After a failure all is as before.
 struct tree_adopt {
-    struct tree_place of;
+    struct tree_of of;
     uint32_t below;
-    const char *path;       // of the layer's place in the state directory
-    int mount_home_fd;      // the namespace in which the path is
-    struct tree_place from; // the other sandbox, and its layer
+    const char *path;    // of the layer's folder in the state directory
+    int mount_home_fd;   // the namespace in which the path is
+    struct tree_of from; // the other sandbox, and its layer
     uint32_t layer;
     uint32_t root, from_root;
     int userns_fd;       // maps the ids of the layer to the sandbox's
@@ -78,10 +78,10 @@ struct tree_adopt {
 int tree_adopt_layer(const struct tree *t, const struct tree_adopt *a, uint32_t *layer,
                      int *helper_fd, struct err *e);
 
-// Spawner. A detached, read-only mount of the place of a layer; it keeps the layer's files. *uid: the first host id of them.
-int tree_open_layer(const struct tree_place *p, uint32_t layer, uint32_t *uid, int *helper_fd,
+// Spawner. A detached, read-only mount of a layer; it keeps the layer's files. *uid: the first host id of them.
+int tree_open_layer(const struct tree_of *p, uint32_t layer, uint32_t *uid, int *helper_fd,
                     struct err *e);
 
 // Spawner. Drops a layer, whose memory the kernel frees with the last sandbox that inherited it. The first that the sandbox sealed is
 // a folder of its disk: it stays, and counts to the limits, until the sandbox ends. FAILED_PRECONDITION: another one lies on it.
-int tree_drop_layer(const struct tree_place *p, uint32_t layer, int *helper_fd, struct err *e);
+int tree_drop_layer(const struct tree_of *p, uint32_t layer, int *helper_fd, struct err *e);

@@ -11,8 +11,8 @@
 int tree_move_entries(const char *from_name, const char *to_name, struct err *e);
 
 // In the helper, below the disk: makes a folder unless it is there, and attaches a mount to it.
-int tree_make_place(const char *name, struct err *e);
-int tree_place(int fd, const char *name, struct err *e);
+int tree_make_mount_point(const char *name, struct err *e);
+int tree_attach(int fd, const char *name, struct err *e);
 
 // In the helper: moves what is mounted at a path, with all below it, from one root to the same path of another one.
 int tree_move_mount(int from, int to, const char *path, struct err *e);
@@ -47,10 +47,10 @@ int tree_part_overlay(const struct tree_layers *l, uint32_t top, uint32_t upper,
 struct tree_inherited {
     uint32_t n;
     struct tree_inherited_layer {
-        char source[TREE_PLACE]; // on the other's disk
-        int raw_fd;              // as the other has it
-        int mapped_fd;           // with the ids of this sandbox; -1: they are the same
-        int userns_fd;           // maps them; -1: as above. Owned by the first layer that has it
+        char source[TREE_MOUNT_POINT]; // on the other's disk
+        int raw_fd;                    // as the other has it
+        int mapped_fd;                 // with the ids of this sandbox; -1: they are the same
+        int userns_fd; // maps them; -1: as above. Owned by the first layer that has it
         bool owns;
         struct tree_sealed *to; // of this sandbox
     } layer[TREE_DEPTH];
@@ -64,12 +64,12 @@ int tree_inherited_plan(struct tree_inherited *i, const struct tree_swap *s, uin
                         struct err *e);
 
 // Helper: enters the mount namespace of a sandbox whose layers are wanted, and its disk. ABORTED: it has ended.
-int tree_enter_source(const struct tree_place *from, struct err *e);
+int tree_enter_source(const struct tree_of *from, struct err *e);
 
-// Helper: clones the mounts, in the other's namespace; then places the clones, on this one's disk.
-int tree_inherited_clone(struct tree_inherited *i, const struct tree_place *from, struct err *e);
-int tree_inherited_place(const struct tree_inherited *i, struct err *e);
+// Helper: clones the mounts, in the other's namespace; then attaches the clones, on this one's disk.
+int tree_inherited_clone(struct tree_inherited *i, const struct tree_of *from, struct err *e);
+int tree_inherited_attach(const struct tree_inherited *i, struct err *e);
 
-// Helper. Makes the folders that jobs write to in the upper layer at `place`, and /dev/shm beside it.
-int tree_fresh_folders(const struct tree *t, const struct tree_swap *s, const char *place,
+// Helper. Makes the folders that jobs write to in the upper layer at `mount_point`, and /dev/shm beside it.
+int tree_fresh_folders(const struct tree *t, const struct tree_swap *s, const char *mount_point,
                        struct err *e);

@@ -51,8 +51,8 @@ add_id(uint8_t where[WHERE_MAX], size_t *n, const struct state_value *id)
 }
 
 static int
-place(const struct state_sealed *what, const struct state_value *value, uint8_t where[WHERE_MAX],
-      size_t *n, struct err *e)
+locate(const struct state_sealed *what, const struct state_value *value, uint8_t where[WHERE_MAX],
+       size_t *n, struct err *e)
 {
     const struct state_value *tenant = &value[what->tenant];
     *n = 0;
@@ -87,7 +87,7 @@ sealing_seal(struct state *s, const struct state_sealed *what, const struct stat
     const struct state_value *plain = &value[what->value];
     uint8_t where[WHERE_MAX];
     size_t n = 0;
-    int r = place(what, value, where, &n, e);
+    int r = locate(what, value, where, &n, e);
     return r < 0 ? r
                  : s->sealer.seal(s->sealer.cookie, key, &STATE_OF_BYTES(where, n), plain, out, e);
 }
@@ -112,7 +112,7 @@ sealing_open(struct state *s, const struct state_sealed *what, struct state_valu
         return 0;
     if (key->n != STATE_SEAL_KEY || v->n < STATE_SEAL_OVER || s->sealer.open == NULL)
         return damaged(what, e);
-    int r = place(what, value, where, &n, e);
+    int r = locate(what, value, where, &n, e);
     if (r < 0)
         return r;
     uint8_t *plain = malloc(v->n - STATE_SEAL_OVER + 1);

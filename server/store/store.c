@@ -36,12 +36,12 @@ struct store_op {
     uint32_t slot, generation;
     uint32_t part[STORE_LAYERS_MAX]; // numbers; 0: known
     // KEEP: where the layers belong in the record: first those that were known, then the parts
-    uint8_t place[STORE_LAYERS_MAX];
+    uint8_t index[STORE_LAYERS_MAX];
     struct spool *from; // KEEP: not NULL: the layers are its streams
     uint32_t parts_max;
     bool set_id;
 };
-_Static_assert(STORE_LAYERS_MAX <= UINT8_MAX, "`place`");
+_Static_assert(STORE_LAYERS_MAX <= UINT8_MAX, "`index`");
 
 // ---- layers
 
@@ -314,7 +314,7 @@ put_in_order(struct store_op *op)
     struct stored_layer *was[STORE_LAYERS_MAX];
     memcpy(was, r->layer, sizeof was);
     for (uint32_t i = 0; i < r->layers_n; i++)
-        r->layer[op->place[i]] = was[i];
+        r->layer[op->index[i]] = was[i];
 }
 
 // The next stream of the spool.
@@ -492,14 +492,14 @@ store_keep(struct store *s, const struct sandbox *from, const struct store_want 
             continue;
         }
         store_hold(want->part[i].known);
-        op->place[r->layers_n] = (uint8_t)i;
+        op->index[r->layers_n] = (uint8_t)i;
         r->layer[r->layers_n++] = want->part[i].known;
     }
     for (uint32_t i = 0, at = r->layers_n; i < want->layers_n; i++)
         if (want->part[i].known == NULL)
-            op->place[at++] = (uint8_t)i;
+            op->index[at++] = (uint8_t)i;
     for (uint32_t i = 0; want->from_spool != NULL && i < spool_streams(want->from_spool); i++)
-        op->place[parts_n++] = (uint8_t)i;
+        op->index[parts_n++] = (uint8_t)i;
     r->pending = r->dropped = true;
     list_append(&s->records, &r->node);
     s->ops++;

@@ -21,13 +21,13 @@ _Static_assert(STATE_SEAL_OVER == NONCE + crypto_aead_xchacha20poly1305_ietf_ABY
                "what a sealed value has more");
 _Static_assert((int)STATE_SEAL_KEY == (int)SEALED_KEY_ID, "the number of a data key");
 
-struct place {
+struct binding {
     uint8_t bytes[sizeof BEGIN + SEALED_KEY_ID + WHERE_MAX];
     size_t n;
 };
 
 static void
-bind_to(struct place *p, const uint8_t id[SEALED_KEY_ID], const struct state_value *where)
+bind_to(struct binding *p, const uint8_t id[SEALED_KEY_ID], const struct state_value *where)
 {
     assert(where->n <= WHERE_MAX);
     memcpy(p->bytes, BEGIN, sizeof BEGIN);
@@ -54,7 +54,7 @@ seal(void *cookie, const uint8_t key[STATE_SEAL_KEY], const struct state_value *
      const struct state_value *plain, uint8_t *out, struct err *e)
 {
     uint8_t column[crypto_aead_xchacha20poly1305_ietf_KEYBYTES];
-    struct place p;
+    struct binding p;
     int r = vault_column_key(cookie, key, column, e);
     if (r < 0)
         return r;
@@ -74,7 +74,7 @@ open_value(void *cookie, const uint8_t key[STATE_SEAL_KEY], const struct state_v
     const struct vault *v = cookie;
     const struct data_key *k = vault_find(v, key);
     const uint8_t *in = sealed->bytes;
-    struct place p;
+    struct binding p;
     if (k != NULL && k->entry.forgotten_ms != 0)
         return 1;
     int r = vault_column_key(v, key, column, e);

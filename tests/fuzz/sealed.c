@@ -40,7 +40,7 @@ read_layer(const uint8_t *bytes, size_t n, const struct foreign *foreign)
 {
     static struct sealed_reader r;
     const struct sealed_what what = {.kind = SEALED_LAYER};
-    const struct unseal u = {.key = &key, .place = -1, .foreign = foreign};
+    const struct unseal u = {.key = &key, .layer_fd = -1, .foreign = foreign};
     uint8_t *sealed = NULL;
     size_t sealed_n = 0;
     struct digest d;

@@ -105,7 +105,7 @@ static struct sensitive_table table;
 static void
 put_sensitive(const char *pattern, uint32_t rule, uint32_t when)
 {
-    assert_true(anomaly_sensitive_place(&table, pattern, rule, when));
+    assert_true(anomaly_sensitive_add(&table, pattern, rule, when));
     assert_int_equal(anomaly_sensitive_write(&table, bpf_map__fd(rig.bpf->maps.sensitive),
                                              bpf_map__fd(rig.bpf->maps.sensitive_hints)),
                      0);

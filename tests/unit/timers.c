@@ -21,7 +21,7 @@ static size_t fired;
 static void
 on_fire(struct timer *t)
 {
-    assert_int_equal(t->place, 0);
+    assert_int_equal(t->index, 0);
     assert_true(uv_hrtime() >= t->at_ns);
     fired_at[fired++] = t->at_ns;
 }
@@ -106,7 +106,7 @@ closing_clears_the_deadlines(void **state)
     timers_close(timers);
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     assert_int_equal(fired, 0);
-    assert_int_equal(entries[0].place, 0);
+    assert_int_equal(entries[0].index, 0);
     timers = timers_new(&loop);
     assert_non_null(timers);
 }
