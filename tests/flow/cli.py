@@ -173,12 +173,16 @@ def much_output_comes_through_whole(b):
     check(len(r.stdout) == 50_000_000 and r.stdout.count(b"x") == 50_000_000, len(r.stdout))
 
 
+def idle(b):
+    until(lambda: b.cli("ps", "-q").stdout == b"", "nothing runs any more")
+
+
 def a_closed_pipe_ends_the_job_as_sigpipe_would(b):
     p = b.popen("run", "--", "yes", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     check(p.stdout.read(4) == b"y\ny\n", "yes")
     p.stdout.close()
     check(p.wait(30) == 141 and p.stderr.read() == b"", p.returncode)
-    until(lambda: b.cli("ps", "-q").stdout == b"", "nothing runs any more")
+    idle(b)
     expect(b.cli("create", "--name", "piped"), 0)
     expect(b.cli("exec", "piped", "--", "sh", "-c", "mkdir d && yes | head -c 4000000 >d/big"), 0)
     for args in (("cp", "piped:d/big", "-"), ("cp", "piped:d", "-"), ("fs", "cat", "piped", "d/big"),
@@ -216,13 +220,15 @@ def closed_descriptors_are_not_taken_for_the_jobs(b):
     expect(b.cli("run", "--", "true", preexec_fn=without(0, 1, 2)), 0)
 
 
-def started(b, p):
+def started(b, *words):
+    idle(b)  # a job of the case before
+    p = b.popen(*words, stderr=subprocess.PIPE)
     until(lambda: b.cli("ps", "-q").stdout != b"", "it runs")
+    return p
 
 
 def the_first_signal_is_the_jobs_and_the_second_ends_it(b):
-    p = b.popen("run", "--", "sleep", "60", stderr=subprocess.PIPE)
-    started(b, p)
+    p = started(b, "run", "--", "sleep", "60")
     p.send_signal(signal.SIGINT)
     check(p.wait(20) == 130, p.returncode)
     p = b.popen("run", "--", "sh", "-c", "trap 'exit 5' TERM; echo up; while :; do sleep 0.05; done",
@@ -238,12 +244,11 @@ def the_first_signal_is_the_jobs_and_the_second_ends_it(b):
     check(p.poll() is None, "it ignores one")
     p.send_signal(signal.SIGINT)
     check(p.wait(20) == 130, p.returncode)
-    until(lambda: b.cli("ps", "-q").stdout == b"", "nothing runs any more")
+    idle(b)
 
 
 def a_client_that_dies_takes_its_run_with_it(b):
-    p = b.popen("run", "--", "sleep", "60")
-    started(b, p)
+    p = started(b, "run", "--", "sleep", "60")
     p.kill()
     p.wait()
     until(lambda: b.cli("ps", "-q").stdout == b"", "the run is cancelled")
