@@ -173,7 +173,7 @@ def much_output_comes_through_whole(b):
     check(len(r.stdout) == 50_000_000 and r.stdout.count(b"x") == 50_000_000, len(r.stdout))
 
 
-def idle(b):
+def _idle(b):
     until(lambda: b.cli("ps", "-q").stdout == b"", "nothing runs any more")
 
 
@@ -182,7 +182,7 @@ def a_closed_pipe_ends_the_job_as_sigpipe_would(b):
     check(p.stdout.read(4) == b"y\ny\n", "yes")
     p.stdout.close()
     check(p.wait(30) == 141 and p.stderr.read() == b"", p.returncode)
-    idle(b)
+    _idle(b)
     expect(b.cli("create", "--name", "piped"), 0)
     expect(b.cli("exec", "piped", "--", "sh", "-c", "mkdir d && yes | head -c 4000000 >d/big"), 0)
     for args in (("cp", "piped:d/big", "-"), ("cp", "piped:d", "-"), ("fs", "cat", "piped", "d/big"),
@@ -220,15 +220,15 @@ def closed_descriptors_are_not_taken_for_the_jobs(b):
     expect(b.cli("run", "--", "true", preexec_fn=without(0, 1, 2)), 0)
 
 
-def started(b, *words):
-    idle(b)  # a job of the case before
+def _started(b, *words):
+    _idle(b)  # a job of the case before
     p = b.popen(*words, stderr=subprocess.PIPE)
     until(lambda: b.cli("ps", "-q").stdout != b"", "it runs")
     return p
 
 
 def the_first_signal_is_the_jobs_and_the_second_ends_it(b):
-    p = started(b, "run", "--", "sleep", "60")
+    p = _started(b, "run", "--", "sleep", "60")
     p.send_signal(signal.SIGINT)
     check(p.wait(20) == 130, p.returncode)
     p = b.popen("run", "--", "sh", "-c", "trap 'exit 5' TERM; echo up; while :; do sleep 0.05; done",
@@ -244,11 +244,11 @@ def the_first_signal_is_the_jobs_and_the_second_ends_it(b):
     check(p.poll() is None, "it ignores one")
     p.send_signal(signal.SIGINT)
     check(p.wait(20) == 130, p.returncode)
-    idle(b)
+    _idle(b)
 
 
 def a_client_that_dies_takes_its_run_with_it(b):
-    p = started(b, "run", "--", "sleep", "60")
+    p = _started(b, "run", "--", "sleep", "60")
     p.kill()
     p.wait()
     until(lambda: b.cli("ps", "-q").stdout == b"", "the run is cancelled")
@@ -515,7 +515,7 @@ def the_manual_names_everything_and_has_no_mistake(b):
 
 
 TESTS = [value for name, value in list(globals().items())
-         if callable(value) and getattr(value, "__code__", None) and value.__code__.co_varnames[:1] == ("b",)
+         if not name.startswith("_") and callable(value) and getattr(value, "__code__", None) and value.__code__.co_varnames[:1] == ("b",)
          and value.__code__.co_argcount == 1 and value.__module__ == "__main__"]
 
 
