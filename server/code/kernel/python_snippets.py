@@ -33,6 +33,9 @@ SCHED_ATTR_BYTES = 128
 HARMLESS = {(1, minor) for minor in (3, 5, 7, 8, 9)}  # null, zero, full, random, urandom
 SEEDS = (("numpy.random", "seed"), ("torch", "seed"))  # `random` gets another seed when a process forks
 FAILED_MAX = 8000
+REHEARSALS = 20  # more than python waits for until it replaces an instruction by one for the types that it has seen
+REHEARSED = b"print(sum(range(100)))"  # to /dev/null
+REHEARSAL_FILES = 16
 LIB = ctypes.PyDLL(None, use_errno=True)
 LIB.syscall.restype = ctypes.c_long
 ATTR = ctypes.create_string_buffer(SCHED_ATTR_BYTES)
@@ -121,6 +124,43 @@ def settle():
     Known.seeds = [getattr(sys.modules[module], function) for module, function in SEEDS if module in sys.modules]
     gc.collect()
     gc.freeze()
+    rehearse()
+    gc.collect()
+    gc.freeze()
+
+
+def rehearse_fork():
+    """What python does in a forked process, so that the loader has found the functions for it."""
+    allocate = LIB.PyThread_tss_alloc
+    allocate.restype = ctypes.c_void_p
+    key = ctypes.c_void_p(allocate())
+    LIB.PyThread_tss_create(key)
+    LIB.PyThread_tss_delete(key)
+    LIB.PyThread_tss_free(key)
+
+
+def rehearse():
+    """The steps of a job, before there are any: what they look up, and the instructions that python replaces as they run, would
+    otherwise be written to pages that each process has to copy. Nothing of it stays that a job could find."""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < REHEARSAL_FILES:
+        return
+    rehearse_fork()
+    main = sys.modules["__main__"].__dict__
+    kept = dict(main)
+    env = [name + b"=" + value for name, value in Known.environment.items()]
+    job = b"\0".join([b"0", b"/", b"3", b"python3", b"-c", REHEARSED, *env, b""])
+    for _ in range(REHEARSALS):
+        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        ours.sendmsg([b"job"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, b"".join(fd.to_bytes(4, sys.byteorder) for fd in (0, 1, 2, 0)))])
+        _, fds = receive(theirs)
+        take_descriptors(fds)
+        clear(run(become(job)))
+        for fd in fds:
+            os.close(fd)
+        ours.close()
+        theirs.close()
+        main.update(kept)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def receive(link):
@@ -156,11 +196,17 @@ def wait_for_job(fd):
     _, fds = receive(link)
     if len(fds) != 4:
         os._exit(0)
+    job = take_descriptors(fds)
+    link.detach()
+    LIB.syscall(CLOSE_RANGE, 3, 0xffffffff, 0)
+    return job
+
+
+def take_descriptors(fds):
+    """Those of a job: 0 to 2, and a file that says what it is."""
     job = os.pread(fds[3], os.lseek(fds[3], 0, os.SEEK_END), 0)
     for to in range(3):
         os.dup2(fds[to], to)
-    link.detach()
-    LIB.syscall(CLOSE_RANGE, 3, 0xffffffff, 0)
     return job
 
 
@@ -219,7 +265,6 @@ def become(job):
     _signal.signal(_signal.SIGINT, _signal.default_int_handler)
     for seed in Known.seeds:
         seed()
-    LIB.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
     return words[2]
 
 
@@ -294,6 +339,15 @@ def finish(status):
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
     atexit._run_exitfuncs()
+    clear(status)
+    if status == -signal.SIGINT:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(status)
+
+
+def clear(status):
+    """Frees the objects of the program."""
     flush(status)
     main = sys.modules["__main__"].__dict__
     names = [name for name in main if name != "__builtins__"]
@@ -303,14 +357,12 @@ def finish(status):
         del sys.modules[name]
     gc.collect()
     flush(status)
-    if status == -signal.SIGINT:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
-    os._exit(status)
 
 
 def main():
-    finish(run(become(serve())))
+    code = become(serve())
+    LIB.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+    finish(run(code))
 
 
 def serve():
