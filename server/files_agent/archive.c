@@ -146,7 +146,7 @@ pack(const struct tar_sink *sink, const char *path, const struct tar_bounds *bou
                           : tar_pack(folder, ".", ".", bounds, sink, counts, e);
     }
     if (!S_ISREG(st.st_mode))
-        return file_err(e, ENXIO, "pack", path);
+        return file_not_regular(e, st.st_mode, "pack", path);
     int r = path_locate(path, false, &at, e);
     if (r < 0)
         return r;

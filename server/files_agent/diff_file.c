@@ -70,6 +70,23 @@ put_name(struct sending *s, const char *sign, char side, const char *path, bool 
     return r == 0 ? put(s, plain ? "\n" : "\"\n", plain ? 1 : 2, e) : r;
 }
 
+// A regular file in one state. A job may put something else in its place at any time, so its type is that of what was opened: first
+// without a right to it, since open(2) of a socket fails.
+static int
+open_regular(const struct diff *d, enum spawn_state_fd which, const char *path, struct err *e)
+{
+    struct stat st;
+    int auto_close at = states_open(&d->states, which, path, O_PATH);
+    if (at < 0 || fstat(at, &st) < 0)
+        return file_err(e, at < 0 ? -at : errno, "read", path);
+    if (!S_ISREG(st.st_mode))
+        return file_not_regular(e, st.st_mode, "compare", path);
+    int auto_close fd = states_open(&d->states, which, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return file_err(e, fd < 0 ? -fd : errno, "read", path);
+    return S_ISREG(st.st_mode) ? take_fd(&fd) : file_not_regular(e, st.st_mode, "compare", path);
+}
+
 // The whole file in one state, *owned*; nothing, if it is not there.
 static int
 read_all(struct diff *d, enum spawn_state_fd which, const Stockade__V1__File *file,
@@ -79,19 +96,18 @@ read_all(struct diff *d, enum spawn_state_fd which, const Stockade__V1__File *fi
     *n = 0;
     if (file == NULL)
         return 0;
-    if (file->type != STOCKADE__V1__FILE_TYPE__FILE_TYPE_FILE)
-        return file_err(e, file->type == STOCKADE__V1__FILE_TYPE__FILE_TYPE_FOLDER ? EISDIR : ENXIO,
-                        "compare", path);
     if (file->size > TEXT_MAX) {
         int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "a file of more than %d MiB", TEXT_MAX >> 20);
         err_detail(e, "TEXT_TOO_LARGE", "path",
                    "read the file in both states, and compare it there");
         return r;
     }
-    int auto_close fd = states_open(&d->states, which, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
-    char *bytes = fd >= 0 ? malloc(file->size + 1) : NULL;
+    int auto_close fd = open_regular(d, which, path, e);
+    if (fd < 0)
+        return fd;
+    char *bytes = malloc(file->size + 1);
     if (bytes == NULL)
-        return file_err(e, fd < 0 ? -fd : ENOMEM, "read", path);
+        return file_err(e, ENOMEM, "read", path);
     for (ssize_t got = 1; got > 0 && *n<file->size; *n += got> 0 ? (size_t)got : 0)
         if ((got = pread(fd, bytes + *n, file->size - *n, (off_t)*n)) < 0) {
             free(bytes);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "proto/now.h"
@@ -76,7 +77,9 @@ op_wait(struct op *op)
         continue;
 }
 
-// What an errno means for a file.
+#define NOT_REGULAR "NOT_REGULAR"
+
+// What an errno means for a file. ENXIO: open(2) of a socket, and of a device without a driver.
 static const struct {
     int sys;
     enum err_code code;
@@ -95,7 +98,7 @@ static const struct {
     {EXDEV, ERR_FAILED_PRECONDITION, "OTHER_FILE_SYSTEM", "copy it, then remove it"},
     {EBUSY, ERR_FAILED_PRECONDITION, "FILE_BUSY", NULL},
     {ETXTBSY, ERR_FAILED_PRECONDITION, "FILE_BUSY", NULL},
-    {ENXIO, ERR_FAILED_PRECONDITION, "NOT_REGULAR", "only regular files are read and written"},
+    {ENXIO, ERR_FAILED_PRECONDITION, NOT_REGULAR, "only regular files are read and written"},
     {EINVAL, ERR_INVALID_ARGUMENT, NULL, NULL},
     {ENAMETOOLONG, ERR_INVALID_ARGUMENT, "NAME_TOO_LONG", NULL},
     {ENOSPC, ERR_RESOURCE_EXHAUSTED, "DISK_FULL", "remove files, or raise disk_bytes or inodes"},
@@ -113,5 +116,26 @@ file_err(struct err *e, int sys, const char *what, const char *path)
         e->code = (int32_t)meanings[i].code;
         err_detail(e, meanings[i].reason, "path", meanings[i].hint);
     }
+    return r;
+}
+
+static const char *
+type_name(mode_t mode)
+{
+    return S_ISFIFO(mode)                   ? "a FIFO"
+           : S_ISSOCK(mode)                 ? "a socket"
+           : S_ISLNK(mode)                  ? "a symbolic link"
+           : S_ISCHR(mode) || S_ISBLK(mode) ? "a device"
+                                            : "of an unknown type";
+}
+
+int
+file_not_regular(struct err *e, mode_t mode, const char *what, const char *path)
+{
+    if (S_ISDIR(mode))
+        return file_err(e, EISDIR, what, path);
+    int r = err_set(e, ERR_FAILED_PRECONDITION, "%s %.300s: it is %s, and no regular file", what,
+                    path, type_name(mode));
+    err_detail(e, NOT_REGULAR, "path", "only regular files are read and written");
     return r;
 }

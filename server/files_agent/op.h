@@ -40,3 +40,5 @@ void op_wait(struct op *op);
 
 // Writes *e for an errno of a system call on a file: the code and the reason that a caller of FileService sees.
 int file_err(struct err *e, int sys, const char *what, const char *path);
+// The same for a file that is not a regular one (NOT_REGULAR, IS_A_FOLDER): it says what it is.
+int file_not_regular(struct err *e, mode_t mode, const char *what, const char *path);

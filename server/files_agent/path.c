@@ -180,7 +180,7 @@ path_open_regular(int folder, const char *name, struct stat *st, struct err *e)
     if (fstat(fd, st) < 0)
         return file_err(e, errno, "read", name);
     if (!S_ISREG(st->st_mode))
-        return file_err(e, S_ISDIR(st->st_mode) ? EISDIR : ENXIO, "read", name);
+        return file_not_regular(e, st->st_mode, "read", name);
     return take_fd(&fd);
 }
 

@@ -72,7 +72,7 @@ files_read(struct op *op, const ProtobufCMessage *request, struct err *e)
     if (fstat(fd, &st) < 0)
         return file_err(e, errno, "read", p.text);
     if (!S_ISREG(st.st_mode))
-        return file_err(e, S_ISDIR(st.st_mode) ? EISDIR : ENXIO, "read", p.text);
+        return file_not_regular(e, st.st_mode, "read", p.text);
     if (m->offset > (uint64_t)INT64_MAX)
         return err_field(e, "offset", "is larger than any file");
     describe(&st, p.text, strlen(p.text), &file);

@@ -87,6 +87,7 @@ def what_is_not_there_is_not_found(b, c):
     no_patch(c, box, b"/home/agent/none", NOT_FOUND, "FILE_NOT_FOUND")
     no_patch(c, box, b"/home/agent/d", PRECONDITION, "IS_A_FOLDER")
     no_patch(c, box, b"/home/agent/f", PRECONDITION, "NOT_REGULAR")
+    no_patch(c, box, b"/home/agent/f", PRECONDITION, "it is a FIFO")
     no_patch(c, box, b"/home/agent/large", EXHAUSTED, "TEXT_TOO_LARGE")
     no_patch(c, box, b"/home/agent/lines", EXHAUSTED, "TEXT_TOO_LARGE")
     c.unary(SANDBOX + "Pause", {"id": box})
