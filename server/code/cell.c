@@ -119,7 +119,7 @@ on_first_frame(struct context *c, const struct kernel_frame *f)
         return broke(c, "it did not begin with ready");
     c->state = CONTEXT_IDLE;
     if (c->sandbox != NULL)
-        cgstat_read(&c->sandbox->dirs, job_number(c->job), &c->billed);
+        cell_bill_begin(c);
     kernel_link_hold(&c->link, true);
     kernel_link_rest(&c->link);
     return 0;

@@ -8,6 +8,20 @@
 
 #include "server/sandbox/sandbox.h"
 
+// The files stay open from one cell to the next.
+static void
+read_counters(struct context *c, struct cgstat *out)
+{
+    cgstat_keep_job(&c->counters);
+    cgstat_read_job(&c->sandbox->dirs, job_number(c->job), c->counters, out);
+}
+
+void
+cell_bill_begin(struct context *c)
+{
+    read_counters(c, &c->billed);
+}
+
 void
 cell_bill(const struct code_run *r, struct code_end *end)
 {
@@ -19,7 +33,7 @@ cell_bill(const struct code_run *r, struct code_end *end)
                             .output_bytes = r->output_bytes + c->burst_n};
     if (c->sandbox != NULL && c->job != NULL && r->began_ns != 0) {
         struct cgstat now;
-        cgstat_read(&c->sandbox->dirs, job_number(c->job), &now);
+        read_counters(c, &now);
         for (unsigned i = 0; i < STATS_N; i++) {
             bool peak = i == STAT_MEMORY_PEAK_BYTES || i == STAT_PIDS_PEAK;
             in.job.v[i] = now.v[i] - (!peak && now.v[i] >= c->billed.v[i] ? c->billed.v[i] : 0);

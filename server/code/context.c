@@ -220,7 +220,7 @@ is_forked(struct context *c)
 {
     metrics_add(METRIC_INTERPRETERS_FORKED, 1);
     c->state = CONTEXT_IDLE;
-    cgstat_read(&c->sandbox->dirs, job_number(c->job), &c->billed);
+    cell_bill_begin(c);
     kernel_link_hold(&c->link, true);
 }
 
@@ -273,6 +273,7 @@ context_start(struct context *c, struct image *from, struct err *e)
         if (c->job != NULL)
             job_cancel(c->job, e->text);
         c->job = NULL;
+        cgstat_drop_job(&c->counters);
         c->state = CONTEXT_DOWN;
         kernel_link_close(&c->link);
         return r;
@@ -309,6 +310,7 @@ void
 context_down(struct context *c)
 {
     c->job = NULL;
+    cgstat_drop_job(&c->counters);
     job_unfollow(&c->output);
     job_unfollow(&c->end);
     kernel_link_close(&c->link);

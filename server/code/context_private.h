@@ -60,7 +60,8 @@ struct context {
     uint32_t waiting_n;
     struct list waiting;
 
-    struct cgstat billed; // counters of its interpreter at the end of the last cell
+    struct cgstat billed;          // counters of its interpreter at the end of the last cell
+    struct cgstat_files *counters; // owned: the files that they are read from; or NULL
     struct code_run *current;
     uint8_t *burst; // owned: output that waits for more of it
     size_t burst_n;
@@ -122,6 +123,8 @@ int cell_take_all_pipes(struct context *c);
 
 // cell_end.c
 enum { CELL_REASON_MAX = 600 };
+// Reads the counters of the interpreter: what is counted from now on is the next cell's.
+void cell_bill_begin(struct context *c);
 // The bill of a cell until now.
 void cell_bill(const struct code_run *r, struct code_end *end);
 // How a cell ends whose interpreter has ended.

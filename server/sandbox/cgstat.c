@@ -161,6 +161,7 @@ cgstat_parse_sum(const char *text, size_t n, const char *key, uint64_t *out)
 enum {
     FILES_EACH = 12, // more than the different files of a sandbox in all tables
     KEPT_MAX = 256,  // sandboxes whose files are open
+    JOBS_KEPT_MAX = 64,
 };
 
 struct cgstat_files {
@@ -172,71 +173,115 @@ struct cgstat_files {
     } file[FILES_EACH];
 };
 
-static uint32_t kept_n;
+static uint32_t kept_n, jobs_kept_n;
+
+// Counted by *n, at most `most`.
+static void
+keep(struct cgstat_files **files, uint32_t *n, uint32_t most)
+{
+    if (*files == NULL && *n < most && (*files = calloc(1, sizeof **files)) != NULL)
+        ++*n;
+}
+
+static void
+drop(struct cgstat_files **files, uint32_t *n)
+{
+    if (*files == NULL)
+        return;
+    for (uint32_t i = 0; i < (*files)->n; i++)
+        (void)close((*files)->file[i].fd);
+    free(*files);
+    *files = NULL;
+    --*n;
+}
 
 void
 cgstat_keep(struct cgroup_dirs *dirs)
 {
-    if (dirs->files == NULL && kept_n < KEPT_MAX &&
-        (dirs->files = calloc(1, sizeof *dirs->files)) != NULL)
-        kept_n++;
+    keep(&dirs->files, &kept_n, KEPT_MAX);
 }
 
 void
 cgstat_drop(struct cgroup_dirs *dirs)
 {
-    if (dirs->files == NULL)
-        return;
-    for (uint32_t i = 0; i < dirs->files->n; i++)
-        (void)close(dirs->files->file[i].fd);
-    free(dirs->files);
-    dirs->files = NULL;
-    kept_n--;
+    drop(&dirs->files, &kept_n);
 }
 
-// An open descriptor of a file of the sandbox; -1: none is kept.
-static int
-kept_file(const struct cgroup_dirs *dirs, enum spawn_fd dir, const char *name)
+void
+cgstat_keep_job(struct cgstat_files **files)
 {
-    struct cgstat_files *f = dirs->files;
+    keep(files, &jobs_kept_n, JOBS_KEPT_MAX);
+}
+
+void
+cgstat_drop_job(struct cgstat_files **files)
+{
+    drop(files, &jobs_kept_n);
+}
+
+// The cgroup that is read: a sandbox's, or that of one of its jobs.
+struct source {
+    const struct cgroup_dirs *dirs;
+    uint32_t job;               // 0: the sandbox's
+    struct cgstat_files *files; // of it, that are kept open; or NULL
+};
+
+static struct source
+source_of(const struct cgroup_dirs *dirs, uint32_t job)
+{
+    return (struct source){dirs, job, job == 0 ? dirs->files : NULL};
+}
+
+static int
+open_file(const struct source *from, enum spawn_fd dir, const char *file)
+{
+    char path[96];
+    int n = from->job != 0 ? snprintf(path, sizeof path, "job-%u/%s", from->job, file)
+                           : snprintf(path, sizeof path, "%s", file);
+    assert(n > 0 && (size_t)n < sizeof path);
+    int fd = openat(from->dirs->fd[dir], path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    return fd < 0 ? -errno : fd;
+}
+
+// An open descriptor; -1: none is kept.
+static int
+kept_file(const struct source *from, enum spawn_fd dir, const char *name)
+{
+    struct cgstat_files *f = from->files;
     for (uint32_t i = 0; f != NULL && i < f->n; i++)
         if (f->file[i].dir == dir && strcmp(f->file[i].name, name) == 0)
             return f->file[i].fd;
     if (f == NULL || f->n == FILES_EACH)
         return -1;
-    int fd = openat(dirs->fd[dir], name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd >= 0) {
-        f->file[f->n].name = name;
-        f->file[f->n].dir = dir;
-        f->file[f->n++].fd = fd;
-    }
+    int fd = open_file(from, dir, name);
+    if (fd < 0)
+        return -1;
+    f->file[f->n].name = name;
+    f->file[f->n].dir = dir;
+    f->file[f->n++].fd = fd;
     return fd;
 }
 
 static ssize_t
-open_and_read(int dir, uint32_t job, const char *file, char *out, size_t out_n)
+open_and_read(const struct source *from, enum spawn_fd dir, const char *file, char *out,
+              size_t out_n)
 {
-    char path[96];
-    int n = job != 0 ? snprintf(path, sizeof path, "job-%u/%s", job, file)
-                     : snprintf(path, sizeof path, "%s", file);
-    assert(n > 0 && (size_t)n < sizeof path);
-    int auto_close fd = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int auto_close fd = open_file(from, dir, file);
     if (fd < 0)
-        return -errno;
+        return fd;
     ssize_t r = read(fd, out, out_n);
     return r < 0 ? -errno : r;
 }
 
 // Reads up to out_n bytes of a file below a directory. Returns how many, or -errno.
 static ssize_t
-read_below(const struct cgroup_dirs *dirs, enum spawn_fd dir, uint32_t job, const char *file,
-           char *out, size_t out_n)
+read_below(const struct source *from, enum spawn_fd dir, const char *file, char *out, size_t out_n)
 {
-    if (dirs->fd[dir] < 0)
+    if (from->dirs->fd[dir] < 0)
         return -ENOENT;
-    int kept = job == 0 ? kept_file(dirs, dir, file) : -1;
+    int kept = kept_file(from, dir, file);
     if (kept < 0)
-        return open_and_read(dirs->fd[dir], job, file, out, out_n);
+        return open_and_read(from, dir, file, out, out_n);
     ssize_t r = pread(kept, out, out_n, 0);
     return r < 0 ? -errno : r;
 }
@@ -259,8 +304,8 @@ has_no_device(const struct stat_row *row, const char *text, ssize_t n)
 }
 
 static void
-read_rows(const struct cgroup_dirs *dirs, uint32_t job, const struct stat_row *rows, size_t rows_n,
-          bool early, struct cgstat *out)
+read_rows(const struct source *from, const struct stat_row *rows, size_t rows_n, bool early,
+          struct cgstat *out)
 {
     static char text[8192];
     ssize_t n = -1;
@@ -271,7 +316,7 @@ read_rows(const struct cgroup_dirs *dirs, uint32_t job, const struct stat_row *r
         bool same = i > 0 && rows[i - 1].dir == row->dir &&
                     (rows[i - 1].file == row->file || has_no_device(row, text, n));
         if (!same)
-            n = read_below(dirs, row->dir, job, row->file, text, sizeof text);
+            n = read_below(from, row->dir, row->file, text, sizeof text);
         uint64_t v = 0;
         if (n < 0 || !cgstat_parse(row->form, text, (size_t)n, row->key, &v) ||
             __builtin_mul_overflow(v, row->scale, &out->v[row->stat]))
@@ -290,26 +335,34 @@ is_hybrid(const struct cgroup_dirs *dirs)
 static void
 read_sandbox(const struct cgroup_dirs *dirs, bool early, struct cgstat *out)
 {
+    const struct source from = source_of(dirs, 0);
     *out = (struct cgstat){0};
     if (is_hybrid(dirs))
-        read_rows(dirs, 0, ROWS(of_sandbox_v1), early, out);
+        read_rows(&from, ROWS(of_sandbox_v1), early, out);
     else
-        read_rows(dirs, 0, ROWS(of_sandbox), early, out);
+        read_rows(&from, ROWS(of_sandbox), early, out);
 }
 
 void
 cgstat_read(const struct cgroup_dirs *dirs, uint32_t job, struct cgstat *out)
 {
-    if (job == 0) {
+    if (job == 0)
         read_sandbox(dirs, false, out);
-        return;
-    }
+    else
+        cgstat_read_job(dirs, job, NULL, out);
+}
+
+void
+cgstat_read_job(const struct cgroup_dirs *dirs, uint32_t job, struct cgstat_files *files,
+                struct cgstat *out)
+{
+    const struct source from = {dirs, job, files};
     *out = (struct cgstat){0};
     if (is_hybrid(dirs))
         // this cgroup has no controllers, only cpu.stat
-        read_rows(dirs, job, of_job, 3, false, out);
+        read_rows(&from, of_job, 3, false, out);
     else
-        read_rows(dirs, job, ROWS(of_job), false, out);
+        read_rows(&from, ROWS(of_job), false, out);
 }
 
 void
@@ -321,8 +374,9 @@ cgstat_read_early(const struct cgroup_dirs *dirs, struct cgstat *out)
 uint64_t
 cgstat_cpu_ns(const struct cgroup_dirs *dirs, uint32_t job)
 {
+    const struct source from = source_of(dirs, job);
     struct cgstat s = {0};
-    read_rows(dirs, job, of_job, 1, false, &s);
+    read_rows(&from, of_job, 1, false, &s);
     return s.v[STAT_CPU_NS];
 }
 
@@ -334,8 +388,9 @@ cgstat_memory_now(const struct cgroup_dirs *dirs)
         STAT_MEMORY_PEAK_BYTES,  false};
     static const struct stat_row v2 = {
         "memory.current", NULL, 1, SPAWN_FD_CGROUP, CGSTAT_NUMBER, STAT_MEMORY_PEAK_BYTES, false};
+    const struct source from = source_of(dirs, 0);
     struct cgstat s = {0};
-    read_rows(dirs, 0, is_hybrid(dirs) ? &v1 : &v2, 1, false, &s);
+    read_rows(&from, is_hybrid(dirs) ? &v1 : &v2, 1, false, &s);
     return s.v[STAT_MEMORY_PEAK_BYTES];
 }
 
@@ -350,8 +405,9 @@ cgstat_memory_held(const struct cgroup_dirs *dirs)
     static const struct stat_row v2[] = {
         {"memory.stat", "inactive_file", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_IO_READS, false},
         {"memory.stat", "active_file", 1, SPAWN_FD_CGROUP, CGSTAT_KEY, STAT_IO_WRITES, false}};
+    const struct source from = source_of(dirs, 0);
     struct cgstat s = {0};
-    read_rows(dirs, 0, is_hybrid(dirs) ? v1 : v2, 2, false, &s);
+    read_rows(&from, is_hybrid(dirs) ? v1 : v2, 2, false, &s);
     const uint64_t all = cgstat_memory_now(dirs);
     const uint64_t files = s.v[STAT_IO_READS] + s.v[STAT_IO_WRITES];
     return all > files ? all - files : 0;
@@ -364,9 +420,10 @@ cgstat_pids_denied(const struct cgroup_dirs *dirs, uint32_t job)
                                        STAT_PIDS_DENIED, false};
     static const struct stat_row v2 = {"pids.events",    "max", 1, SPAWN_FD_CGROUP, CGSTAT_KEY,
                                        STAT_PIDS_DENIED, false};
+    const struct source from = source_of(dirs, job);
     struct cgstat s = {0};
     if (job == 0 || !is_hybrid(dirs)) // on hybrid hosts, jobs have no pids cgroup
-        read_rows(dirs, job, is_hybrid(dirs) ? &v1 : &v2, 1, false, &s);
+        read_rows(&from, is_hybrid(dirs) ? &v1 : &v2, 1, false, &s);
     return s.v[STAT_PIDS_DENIED];
 }
 
@@ -375,7 +432,8 @@ read_one(const struct cgroup_dirs *dirs, enum spawn_fd dir, const char *file)
 {
     char text[32] = "";
     uint64_t v = 0;
-    ssize_t n = read_below(dirs, dir, 0, file, text, sizeof text);
+    const struct source from = source_of(dirs, 0);
+    ssize_t n = read_below(&from, dir, file, text, sizeof text);
     return n > 0 && cgstat_parse_number(text, (size_t)n, &v) ? v : 0;
 }
 

@@ -60,8 +60,17 @@ void cgstat_keep(struct cgroup_dirs *dirs);
 // Closes them.
 void cgstat_drop(struct cgroup_dirs *dirs);
 
+// The same for the files of one job whose counters are read often. *files: NULL, or what an earlier call has set; *owned*, and
+// dropped before the job's cgroup is removed or another job is read.
+void cgstat_keep_job(struct cgstat_files **files);
+void cgstat_drop_job(struct cgstat_files **files);
+
 // Reads the counters of job `job`, or with job 0 of the sandbox. A missing counter is unknown; never fails.
 void cgstat_read(const struct cgroup_dirs *dirs, uint32_t job, struct cgstat *out);
+
+// Reads those of a job. files: of cgstat_keep_job() for this job; NULL: each is opened.
+void cgstat_read_job(const struct cgroup_dirs *dirs, uint32_t job, struct cgstat_files *files,
+                     struct cgstat *out);
 
 // Reads the counters that may be non-zero before the first job: CPU time, time throttled, bytes read. The guest has
 // started no process yet, so kills and refusals are 0 and need not be read, nor do peaks, which are not compared.

@@ -167,6 +167,43 @@ kept_files_are_read_again_without_being_opened(void **state)
     (void)close(dirs.fd[SPAWN_FD_CGROUP]);
 }
 
+static void
+kept_files_of_a_job_are_its_own_and_not_opened_again(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/stockade-cgstat-XXXXXX";
+    char job[64];
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(job, sizeof job, "%s/job-1", dir);
+    assert_int_equal(mkdir(job, 0755), 0);
+    put(dir, "cpu.stat", "usage_usec 40\nuser_usec 25\nsystem_usec 15\n");
+    put(job, "cpu.stat", "usage_usec 30\nuser_usec 20\nsystem_usec 10\n");
+    struct cgroup_dirs dirs = {.fd = {-1, -1, -1, -1, -1, -1, -1, -1}};
+    struct cgstat_files *files = NULL;
+    struct cgstat s;
+    dirs.fd[SPAWN_FD_CGROUP] = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    cgstat_keep(&dirs);
+    cgstat_read(&dirs, 0, &s);
+    cgstat_keep_job(&files);
+    cgstat_keep_job(&files);
+    cgstat_read_job(&dirs, 1, files, &s);
+    assert_int_equal(s.v[STAT_CPU_USER_NS], 20000);
+    assert_false(cgstat_known(&s, STAT_OOM_KILLS)); // its file does not exist
+    put(job, "cpu.stat", "usage_usec 50\nuser_usec 35\nsystem_usec 15\n");
+    clear(dir);
+    cgstat_read_job(&dirs, 1, files, &s);
+    assert_int_equal(s.v[STAT_CPU_USER_NS], 35000);
+    cgstat_read(&dirs, 0, &s);
+    assert_int_equal(s.v[STAT_CPU_NS], 40000);
+    cgstat_drop_job(&files);
+    cgstat_drop_job(&files);
+    assert_null(files);
+    cgstat_read_job(&dirs, 1, files, &s);
+    assert_false(cgstat_known(&s, STAT_CPU_NS));
+    cgstat_drop(&dirs);
+    (void)close(dirs.fd[SPAWN_FD_CGROUP]);
+}
+
 int
 main(void)
 {
@@ -177,6 +214,7 @@ main(void)
         cmocka_unit_test(numbers_keys_and_sums_are_read),
         cmocka_unit_test(missing_files_of_a_cgroup_are_unknown_and_others_are_read),
         cmocka_unit_test(kept_files_are_read_again_without_being_opened),
+        cmocka_unit_test(kept_files_of_a_job_are_its_own_and_not_opened_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
