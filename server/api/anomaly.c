@@ -14,6 +14,7 @@
 #include "server/base/log.h"
 #include "server/base/loop.h"
 #include "server/base/server.h"
+#include "server/base/stopping.h"
 #include "server/telemetry/telemetry.h"
 #include "convert.h"
 #include "finding_message.h"
@@ -165,7 +166,7 @@ list_findings(struct server *s, struct call *c, const ProtobufCMessage *req)
     if (answer_findings(s, c, m, m->wait_ms == 0))
         return;
     if (s->drained) {
-        (void)err_set(&e, ERR_UNAVAILABLE, "the broker is shutting down");
+        (void)stopping_say(&e, ERR_UNAVAILABLE);
         call_fail(c, &e);
         return;
     }

@@ -14,6 +14,7 @@
 #include "pending.h"
 #include "proto/validate.h"
 #include "server/base/server.h"
+#include "server/base/stopping.h"
 
 static void
 unwait(void *op)
@@ -315,7 +316,7 @@ on_changed(void *cookie, const struct approval *a)
         pump(w);
         return;
     }
-    (void)err_set(&e, ERR_UNAVAILABLE, "the broker is shutting down");
+    (void)stopping_say(&e, ERR_UNAVAILABLE);
     call_fail(w->call, &e);
     watching_free(w);
 }
@@ -343,7 +344,7 @@ watch(struct server *s, struct call *c, const ProtobufCMessage *req)
         }
     }
     if (s->draining) {
-        (void)err_set(&e, ERR_UNAVAILABLE, "the broker is shutting down");
+        (void)stopping_say(&e, ERR_UNAVAILABLE);
         call_fail(c, &e);
         return;
     }

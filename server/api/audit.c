@@ -9,6 +9,7 @@
 
 #include "proto/audit_prove.h"
 #include "server/base/server.h"
+#include "server/base/stopping.h"
 #include "server/telemetry/record_store.h"
 #include "server/telemetry/telemetry.h"
 #include "stockade/v1/audit_service.pb-c.h"
@@ -274,7 +275,7 @@ on_wake(void *cookie, bool ends)
     struct watching *w = cookie;
     struct err e;
     if (ends) {
-        (void)err_set(&e, ERR_UNAVAILABLE, "the broker is shutting down");
+        (void)stopping_say(&e, ERR_UNAVAILABLE);
         watching_end(w, &e);
         return;
     }
@@ -298,8 +299,7 @@ watch(struct server *s, struct call *c, const ProtobufCMessage *req)
     struct audit_query q;
     struct err e;
     struct watching *w = NULL;
-    int r = s->draining ? err_set(&e, ERR_UNAVAILABLE, "the broker is shutting down")
-                        : read_query(c, m->filter, &q, &e);
+    int r = s->draining ? stopping_say(&e, ERR_UNAVAILABLE) : read_query(c, m->filter, &q, &e);
     if (r == 0 && (w = calloc(1, sizeof *w)) == NULL)
         r = err_sys(&e, ENOMEM, "read the audit log");
     if (r == 0 && w != NULL) {
@@ -398,7 +398,7 @@ on_prove_wake(void *cookie, bool ends)
     struct getting *g = cookie;
     struct err e;
     if (ends) {
-        (void)err_set(&e, ERR_UNAVAILABLE, "the broker is shutting down");
+        (void)stopping_say(&e, ERR_UNAVAILABLE);
         getting_end(g, &e);
         return;
     }

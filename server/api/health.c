@@ -9,6 +9,7 @@
 #include "proto/validate.h"
 #include "server/sandbox/alive.h"
 #include "server/base/server.h"
+#include "server/base/stopping.h"
 
 #include "stockade/v1/system_service.pb-c.h"
 
@@ -118,7 +119,7 @@ on_serving_change(void *cookie)
         send_status(w);
         if (!draining)
             continue;
-        (void)err_set(&e, ERR_UNAVAILABLE, "the broker is shutting down");
+        (void)stopping_say(&e, ERR_UNAVAILABLE);
         call_fail(w->call, &e);
         free(w);
     }

@@ -14,6 +14,7 @@
 #include "server/telemetry/record_store.h"
 #include "server/sandbox/sandbox.h"
 #include "server/base/server.h"
+#include "server/base/stopping.h"
 #include "server/telemetry/telemetry.h"
 #include "server/sandbox/usage.h"
 #include "convert.h"
@@ -122,7 +123,7 @@ on_wake(void *cookie)
     if (r < 0)
         (void)err_sys(&e, r, "send events");
     else if (sub->s->drained && !sub->blocked)
-        (void)err_set(&e, ERR_UNAVAILABLE, "the broker is shutting down");
+        (void)stopping_say(&e, ERR_UNAVAILABLE);
     else
         return;
     call_fail(sub->call, &e);

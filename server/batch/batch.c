@@ -11,6 +11,7 @@
 
 #include "server/base/metrics.h"
 #include "server/base/server.h"
+#include "server/base/stopping.h"
 #include "stockade/v1/process_service.pb-c.h"
 
 static struct batch_job *
@@ -101,7 +102,7 @@ batches_drain(struct batches *all)
     {
         struct batch *b = list_entry(it, struct batch, node);
         b->over = true;
-        cancel_queued(b, SANDBOX_BROKER_STOPS);
+        cancel_queued(b, STOPPING_TEXT);
         batch_soon(b);
     }
 }

@@ -215,6 +215,12 @@ start_kernel(struct context *c)
 
 // ---- the pump
 
+static bool
+is_leaving(const struct sandbox *s)
+{
+    return s == NULL || s->state == SANDBOX_DELETING;
+}
+
 // The interpreter has ended, and everything that it sent was read.
 static void
 on_kernel_over(struct context *c)
@@ -228,7 +234,7 @@ on_kernel_over(struct context *c)
         end.bill.f[BILL_MEMORY_PEAK_BYTES] = job_result(c->job)->bill.f[BILL_MEMORY_PEAK_BYTES];
         finish(c, &end);
     }
-    if (starting && end.status == CODE_CRASHED)
+    if ((starting && end.status == CODE_CRASHED) || is_leaving(c->sandbox))
         refuse_all(c, &end); // another one would fail as well
     context_down(c);
 }

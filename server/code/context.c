@@ -15,6 +15,7 @@
 #include "server/base/loop.h"
 #include "server/base/metrics.h"
 #include "server/base/server.h"
+#include "server/base/stopping.h"
 #include "server/sandbox/command.h"
 #include "server/sandbox/observers.h"
 #include "server/sandbox/sandbox.h"
@@ -120,7 +121,7 @@ contexts_free(struct contexts *all)
     list_each(it, &all->list)
     {
         struct context *c = of_list(it);
-        cell_cancel_all(c, SANDBOX_BROKER_STOPS);
+        cell_cancel_all(c, STOPPING_TEXT);
         context_free(c);
     }
     live_end(all);

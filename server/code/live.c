@@ -17,6 +17,7 @@
 #include "server/base/loop.h"
 #include "server/base/metrics.h"
 #include "server/base/server.h"
+#include "server/base/stopping.h"
 #include "server/sandbox/sandbox.h"
 
 struct checkpoint {
@@ -537,7 +538,7 @@ void
 live_end(struct contexts *all)
 {
     struct err e;
-    (void)err_set(&e, ERR_UNAVAILABLE, "%s", SANDBOX_BROKER_STOPS);
+    (void)stopping_say(&e, ERR_UNAVAILABLE);
     while (!list_empty(&all->checkpoints))
         // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what was freed is in no list any more
         checkpoint_remove(of_list(all->checkpoints.next), &e);

@@ -10,6 +10,7 @@
 #include "proto/auto.h"
 #include "server/base/loop.h"
 #include "server/base/server.h"
+#include "server/base/stopping.h"
 #include "server/sandbox/sandbox.h"
 
 enum { IDLE_MS = 60 * 1000, LOOK_MS = 5000, SILENT_MS = 30 * 1000 };
@@ -118,8 +119,8 @@ static void
 on_agent_ended(void *cookie, const struct err *why)
 {
     struct box *b = cookie;
-    if (strcmp(why->text, SANDBOX_BROKER_STOPS) == 0) // another one may be there soon
-        (void)err_set(&b->why, ERR_UNAVAILABLE, SANDBOX_BROKER_STOPS);
+    if (stopping_is(why)) // another one may be there soon
+        (void)stopping_say(&b->why, ERR_UNAVAILABLE);
     else if (!box_is_ended(b, &b->why))
         b->why = *why;
     b->agent = NULL;

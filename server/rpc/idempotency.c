@@ -21,6 +21,7 @@
 
 #include "proto/container_of.h"
 #include "server/base/metrics.h"
+#include "server/base/stopping.h"
 #include "conn.h"
 #include "status.h"
 
@@ -348,7 +349,7 @@ key_begun(struct key *key, const struct err *e)
         return;
     }
     if (e == NULL)
-        (void)err_set(&why, ERR_UNAVAILABLE, "the broker is shutting down");
+        (void)stopping_say(&why, ERR_UNAVAILABLE);
     else
         why = *e;
     if (why.code != ERR_RESOURCE_EXHAUSTED)

@@ -15,6 +15,7 @@
 #include "pool_private.h"
 #include "sandbox.h"
 #include "server/base/server.h"
+#include "server/base/stopping.h"
 #include "spawn.h"
 
 enum {
@@ -466,7 +467,7 @@ void
 pool_stop(struct pool *p)
 {
     struct err e;
-    (void)err_set(&e, ERR_UNAVAILABLE, SANDBOX_BROKER_STOPS);
+    (void)stopping_say(&e, ERR_UNAVAILABLE);
     p->stopped = true;
     for (uint32_t i = 0; i < p->tpools_n; i++) {
         loop_timer_stop(&p->tpool[i].timer);

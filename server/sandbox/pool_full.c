@@ -5,6 +5,7 @@
 
 #include "server/base/metrics.h"
 #include "server/base/server.h"
+#include "server/base/stopping.h"
 
 enum { RETRY_MIN_MS = 100, RETRY_MAX_MS = 10 * 1000 };
 
@@ -14,7 +15,7 @@ pool_say_full(struct pool *p, struct err *e)
 {
     const uint64_t ms = pool_oldest_wait_ns(p) / 1000000;
     if (p->stopped)
-        return err_set(e, ERR_UNAVAILABLE, SANDBOX_BROKER_STOPS);
+        return stopping_say(e, ERR_UNAVAILABLE);
     int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "%u %s for a sandbox", p->waiting_n,
                     plural(p->waiting_n, "request already waits", "requests already wait"));
     err_detail(e, "QUEUE_FULL", "quotas.queue", "try again later");

@@ -12,6 +12,7 @@
 
 #include "server/base/log.h"
 #include "server/base/server.h"
+#include "server/base/stopping.h"
 
 struct pool_order {
     struct template_pool *tpool;
@@ -40,7 +41,7 @@ static int
 check(const struct template_pool *tpool, struct err *e)
 {
     if (tpool->pool->stopped)
-        return err_set(e, ERR_UNAVAILABLE, SANDBOX_BROKER_STOPS);
+        return stopping_say(e, ERR_UNAVAILABLE);
     return tpool->template->has_root ? 0 : pool_say_removed(tpool->template, e);
 }
 

@@ -14,10 +14,6 @@
 // of it and no request about it is pending. Loop thread only.
 #pragma once
 
-// The reason of a job's result, and the text of an error, when the broker ended it by stopping. Clients compare it
-// (OUTCOME_CANCELLED in limits.proto).
-#define SANDBOX_BROKER_STOPS "the broker is stopping"
-
 #include <stdbool.h>
 #include <stdint.h>
 

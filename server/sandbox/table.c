@@ -14,6 +14,7 @@
 #include "server/policy/network.h"
 #include "server/base/metrics.h"
 #include "server/base/server.h"
+#include "server/base/stopping.h"
 #include "image.h"
 #include "spawn.h"
 
@@ -497,7 +498,7 @@ sandboxes_destroy_all(struct sandboxes *all, void (*done)(void *cookie), void *c
 {
     struct err why;
     struct sandbox *s = NULL;
-    (void)err_set(&why, ERR_CANCELLED, SANDBOX_BROKER_STOPS);
+    (void)stopping_say(&why, ERR_CANCELLED);
     all->none_left = done;
     all->none_left_cookie = cookie;
     for (size_t b = 0; b < ID_BUCKETS; b++)

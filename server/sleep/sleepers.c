@@ -13,6 +13,7 @@
 #include "server/base/loop.h"
 #include "server/base/metrics.h"
 #include "server/base/server.h"
+#include "server/base/stopping.h"
 #include "server/rpc/call.h"
 #include "server/rpc/tenants.h"
 #include "server/sandbox/job.h"
@@ -324,7 +325,7 @@ on_taken(void *cookie, struct sandbox *s)
 static bool
 is_lost(const struct err *why)
 {
-    return why->code != ERR_CANCELLED || strcmp(why->text, SANDBOX_BROKER_STOPS) == 0;
+    return why->code != ERR_CANCELLED || stopping_is(why);
 }
 
 static void
@@ -507,7 +508,7 @@ sleepers_stop(struct sleepers *all)
     all->stopped = true;
     loop_timer_stop(&all->tick);
     loop_timer_stop(&all->soon);
-    (void)err_set(&e, ERR_UNAVAILABLE, SANDBOX_BROKER_STOPS);
+    (void)stopping_say(&e, ERR_UNAVAILABLE);
     list_each(it, &all->list) wake_abandon(list_entry(it, struct sleeper, node), &e);
 }
 

@@ -13,6 +13,7 @@
 #include "proto/now.h"
 #include "server/base/loop.h"
 #include "server/base/server.h"
+#include "server/base/stopping.h"
 #include "server/sandbox/job.h"
 #include "server/sandbox/observers.h"
 #include "server/sandbox/sandbox.h"
@@ -404,7 +405,7 @@ snapshots_stop(void)
     while (!list_empty(&waiting)) {
         struct snapshot_op *op = list_entry(waiting.next, struct snapshot_op, node);
         struct err e;
-        (void)err_set(&e, ERR_UNAVAILABLE, "the broker is stopping");
+        (void)stopping_say(&e, ERR_UNAVAILABLE);
         op_end(op, NULL, NULL, &e);
     }
 }

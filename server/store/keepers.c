@@ -12,6 +12,7 @@
 #include "proto/fdpass.h"
 #include "server/base/loop.h"
 #include "server/base/server.h"
+#include "server/base/stopping.h"
 #include "server/sandbox/sandbox.h"
 #include "server/sandbox/spawn.h"
 #include "server/vault/vault.h"
@@ -75,7 +76,7 @@ static void
 end_stopped(struct work *w)
 {
     struct err e;
-    (void)err_set(&e, ERR_UNAVAILABLE, SANDBOX_BROKER_STOPS);
+    (void)stopping_say(&e, ERR_UNAVAILABLE);
     end_failed(w, &e);
 }
 

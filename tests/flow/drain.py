@@ -15,6 +15,7 @@ import time
 
 import sp
 from broker import NO_BPF, Broker
+from interpreter import CANCELLED, CODE, Cell, box
 from slowness import LONG_DRAIN as LONG
 from slowness import scaled
 from runner import check, deliver, run_cases, time_passes, until
@@ -186,6 +187,36 @@ def an_interpreter_without_a_cell_does_not_delay_the_end():
         check(time.monotonic() - began < LONG / 2, "the broker does not wait for it")
 
 
+def streams_and_cells_that_are_cut_off_say_why():
+    with draining(1) as b:
+        c = sp.Client(b.address)
+        name = box(c)
+        runs = Cell(c, {"sandbox_id": name, "code": "import time; print('up', flush=True); time.sleep(1000)"})
+        runs.until(lambda: runs.text == "up\n")
+        waits = Cell(c, {"sandbox_id": name, "code": "1"})
+        c.unary(CODE + "ListContexts", {"sandbox_id": name})  # the broker has read what was sent before
+        files = "/stockade.v1.FileService/"
+        streams = {method: c.begin(method, fields, credit=100) for method, fields in (
+            (files + "Watch", {"sandbox_id": name, "path": b"/tmp"}), (files + "OpenWrite", {"sandbox_id": name, "path": b"/tmp/a"}),
+            ("/stockade.v1.HealthService/Watch", {}), ("/stockade.v1.ApprovalService/Watch", {}),
+            ("/stockade.v1.AuditService/Watch", {}), ("/stockade.v1.TelemetryService/Subscribe", {}))}
+        for method in (files + "Watch", files + "OpenWrite"):
+            check(c.recv(streams[method]).kind == sp.DATA, f"{method} has begun")
+        terminate(b)
+        for cell in (runs, waits):
+            cell.finish()
+            check(cell.end.status == CANCELLED and cell.end.reason.endswith("the broker is stopping"), cell.end)
+        for method, call in streams.items():
+            frame = c.recv(call)
+            while frame.kind == sp.DATA:
+                frame = c.recv(call)
+            f = sp.Failed(frame.status)
+            check(f.code == sp.UNAVAILABLE and f.reason == "DRAINING", f"{method}: {f} {f.details}")
+            hint = f.details["ErrorInfo"].metadata["hint"]
+            check(hint == "try again when it was started again", f"{method}: {hint}")
+        check(ended(b) == 0, "exit code")
+
+
 def a_second_signal_stops_it_at_once(second=signal.SIGTERM):
     with draining(LONG) as b:
         p = running(b, "run", "--", "sh", "-c", "echo up; sleep 1000")
@@ -279,6 +310,7 @@ sys.exit(run_cases([
     without_jobs_it_ends_at_once,
     followers_see_the_shutdown_and_do_not_delay_it,
     an_interpreter_without_a_cell_does_not_delay_the_end,
+    streams_and_cells_that_are_cut_off_say_why,
     a_second_signal_stops_it_at_once,
     each_command_that_waits_for_a_job_ends_with_75,
     what_works_on_a_sandbox_and_is_cut_off_ends_with_75_too,
