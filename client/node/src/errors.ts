@@ -176,7 +176,8 @@ export class BrokerUnreachableError extends UnavailableError {
  */
 export class ConnectionLostError extends UnavailableError {
   constructor(message: string, details: ErrorDetails = {}) {
-    super(Code.UNAVAILABLE, message, { reason: "CONNECTION_LOST", ...details });
+    const info = { hint: "see what it did before you call it again" };
+    super(Code.UNAVAILABLE, message, { reason: "CONNECTION_LOST", info, ...details });
   }
 }
 /** DATA_LOSS: data was lost or damaged. */

@@ -492,21 +492,32 @@ export async function sendTransfer<I extends DescMessage, O extends DescMessage>
   const source = pieces(contents);
   const begun = await source.next(); // a source that fails begins no transfer; a stream without a reader would throw
   const stream = client.stream(method, request, controlOf(options));
+  let sending = false;
   try {
     const first = await stream.next();
     const transferId = first.done === true ? "" : (first.value as unknown as { transferId: string }).transferId;
     if (transferId === "") {
       throw new ProtocolError("the broker began a transfer without an id");
     }
-    await sendAll(client, transferId, begun, source, besideOf(options));
-    const last = await stream.next();
-    if (last.done === true || (await stream.next()).done !== true) {
+    const last = stream.next();
+    sending = true;
+    const sent = sendAll(client, transferId, begun, source, besideOf(options)).finally(() => {
+      sending = false;
+    });
+    await Promise.race([sent, last]); // the stream may end first: then nobody waits for an idle source
+    const end = await last;
+    if (end.done === true || (await stream.next()).done !== true) {
       throw new ProtocolError("the broker ended a transfer without a result");
     }
-    return last.value;
+    return end.value;
   } finally {
     stream.cancel();
-    await source.return();
+    const closed = source.return();
+    if (sending) {
+      closed.catch(() => undefined); // it is closed when its next piece comes, if it ever does
+    } else {
+      await closed;
+    }
   }
 }
 

@@ -28,6 +28,21 @@ test("what is refused is an error of its kind", { skip }, async () => {
   assert.equal(await files.exists("big"), false);
 });
 
+test("a write of a source that is idle ends with its sandbox", { skip }, async () => {
+  const sbx = await Sandbox.create({ client });
+  let asked = (): void => undefined;
+  const idle = new Promise<void>((resolve) => (asked = resolve));
+  async function* source(): AsyncGenerator<Uint8Array> {
+    yield new Uint8Array(MB);
+    asked();
+    await new Promise(() => undefined);
+  }
+  const refused = assert.rejects(sbx.files.write("a", source()), errors.StockadeError);
+  await idle;
+  await sbx.delete();
+  await refused;
+});
+
 test("files are written, read, listed and removed", { skip }, async () => {
   await using sbx = await Sandbox.create({ client });
   const { files } = sbx;

@@ -173,6 +173,7 @@ test("a change that was sent to a broker that stays away may have been executed,
     const client = new Client({ address: "tcp://127.0.0.1:1", dial, reconnectTimeout });
     const made = client.unary(SandboxService.method.create, {});
     await assert.rejects(made, (e) => e instanceof errors.ConnectionLostError && e.message.includes("may have been"));
+    await assert.rejects(made, { reason: "CONNECTION_LOST", hint: "see what it did before you call it again" });
     await assert.rejects(client.unary(SystemService.method.info, {}), errors.BrokerUnreachableError);
   }
 });

@@ -264,11 +264,12 @@ class ConnectionLost(Unavailable):
     """The connection broke during the call.
 
     ``maybe_executed`` is True when the request may have reached the broker. This package sends such
-    a request again only if that is known to be safe.
+    a request again only if that is known to be safe. ``reason`` is ``CONNECTION_LOST``.
     """
 
     def __init__(self, message: str, *, method: str = "", maybe_executed: bool = True) -> None:
-        super().__init__(message, method=method)
+        info = {"hint": "see what it did before you call it again"} if maybe_executed else None
+        super().__init__(message, method=method, reason="CONNECTION_LOST", info=info)
         #: The request may have been executed.
         self.maybe_executed = maybe_executed
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from stockade import folders, methods
 from stockade.errors import (
+    BrokerUnreachable,
+    ConnectionLost,
     DataLoss,
     FailedPrecondition,
     NotFound,
@@ -239,6 +241,8 @@ async def _send_all(client: Caller, transfer_id: str, data: Iterable[bytes]) -> 
     except NotFound as e:
         if e.reason != "TRANSFER_UNKNOWN":  # otherwise the stream has the reason
             raise
+    except BrokerUnreachable as e:  # now; the transfer had begun
+        raise ConnectionLost(e.message, method=methods.FILE_SEND.path) from e
     finally:
         for call in window:
             call.cancel()

@@ -186,6 +186,8 @@ def test_a_call_with_a_key_is_not_sent_to_a_broker_that_was_restarted(tmp_path: 
             client.call(methods.CREATE, sandbox_service_pb2.SandboxServiceCreateRequest())
         assert raised.value.maybe_executed
         assert "it may have been executed" in str(raised.value)
+        assert raised.value.reason == "CONNECTION_LOST"
+        assert raised.value.hint == "see what it did before you call it again"
         client.close()
     assert seen == [methods.INFO.path]
 
