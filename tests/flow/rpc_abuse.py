@@ -5,6 +5,8 @@ affected."""
 
 import os
 import random
+import resource
+import signal
 import socket
 import ssl
 import statistics
@@ -334,16 +336,19 @@ def lingering(seconds):
     return sender, (listener, listener.accept()[0])
 
 
-def send_away(address, data):
-    """Sends such a connection, so that the server has it last, on one that stays. Refused where the kernel can."""
+def send_away(server, data):
+    """Sends such a connection on one that stays. The server stands still meanwhile, so that it has it last, and not the test,
+    which would wait then. Refused where the kernel can."""
     sender, others = lingering(600)
-    peer = sp.connect(address)
+    peer = sp.connect(server.ipc)
+    os.kill(server.pid, signal.SIGSTOP)
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", sender.fileno()))]
     try:
         peer.sendmsg([data], rights)
     except PermissionError:
         sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
     sender.close()
+    os.kill(server.pid, signal.SIGCONT)
     return peer, others
 
 
@@ -354,7 +359,7 @@ def descriptors_of_a_peer_do_not_make_the_server_wait():
         before = s.fds()
         for data in (b"\0", sp.REQ_HELLO, sp.REQ_HELLO + b"\1", sp.REQ_HELLO + b"\xff" * 9, b"\xff" * 100000):
             for _ in range(5):
-                kept.append(send_away(s.ipc, data))
+                kept.append(send_away(s, data))
                 began = time.monotonic()
                 watcher.unary("Echo", {"data": b"x"})
                 check(time.monotonic() - began < scaled(2), f"another caller waited for {time.monotonic() - began:.1f} s")
@@ -501,4 +506,6 @@ CASES = [
 
 
 if __name__ == "__main__":
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # login shells have 1,024
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     sys.exit(run_cases(CASES))
