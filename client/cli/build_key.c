@@ -72,16 +72,15 @@ static int
 add_contents(struct build_key *k, int fd, const struct stat *st, struct err *e)
 {
     char *auto_free piece = malloc(PIECE);
-    if (piece == NULL)
-        return err_sys(e, ENOMEM, "read a file");
-    int r = 0;
-    for (uint64_t left = (uint64_t)st->st_size + PIECE; left > 0;) {
-        const ssize_t n = read(fd, piece, left < PIECE ? left : PIECE);
+    uint64_t left = (uint64_t)st->st_size + PIECE;
+    ssize_t n = 1;
+    int r = piece == NULL ? err_sys(e, ENOMEM, "read a file") : 0;
+    while (r == 0 && n > 0 && left > 0) {
+        n = read(fd, piece, left < PIECE ? left : PIECE);
+        if (n > 0)
+            build_key_bytes(k, piece, (size_t)n);
+        left -= n > 0 ? (uint64_t)n : 0;
         r = n < 0 ? err_sys(e, errno, "read a file") : check_stop(k, e);
-        if (r < 0 || n == 0)
-            break;
-        build_key_bytes(k, piece, (size_t)n);
-        left -= (uint64_t)n;
     }
     return r;
 }

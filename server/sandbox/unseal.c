@@ -142,7 +142,7 @@ give_order(struct unsealing *u, struct err *e)
     return r;
 }
 
-// Sends the order, and waits for the answer.
+// It is told what to do, and its answer is waited for.
 static int
 set_to_work(struct unsealing *u, struct err *e)
 {
