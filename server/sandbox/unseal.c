@@ -82,16 +82,6 @@ complete(struct unsealing *u)
 }
 
 static void
-was_killed(struct err *e)
-{
-    (void)err_set(
-        e, ERR_RESOURCE_EXHAUSTED,
-        "the process that decrypted the files was killed: the sandbox has no memory left");
-    err_detail(e, "COPY_MEMORY", "memory_bytes",
-               "encrypted files are decrypted into the sandbox's memory: raise the limit");
-}
-
-static void
 on_answer(void *cookie, int events)
 {
     struct unsealing *u = cookie;
@@ -109,7 +99,11 @@ on_answer(void *cookie, int events)
         err_sanitize(&a.err);
         e = a.err;
     } else {
-        was_killed(&e);
+        (void)err_set(&e, ERR_RESOURCE_EXHAUSTED,
+                      "the process that decrypted the files was killed: the sandbox has no memory "
+                      "left");
+        err_detail(&e, "COPY_MEMORY", "memory_bytes",
+                   "encrypted files are decrypted into the sandbox's memory: raise the limit");
     }
     end(u, &e);
 }
@@ -125,37 +119,17 @@ on_deadline(void *cookie)
 
 // The key is in this packet, and nowhere else in the broker.
 static int
-give_order(struct unsealing *u, struct err *e)
+give_order(struct unsealing *u)
 {
+    struct err e;
     struct keep_order order = {.op = KEEP_COPY, .bytes_max = UINT64_MAX};
     const struct fdpass m = {&order, sizeof order, NULL, 0};
     memcpy(order.digest, u->digest, sizeof order.digest);
-    int r = vault_key(u->sandbox->all->srv->vault, u->key_id, &order.key, e);
-    if (r < 0)
-        return r;
-    r = u->fd < 0 ? -EMFILE : fdpass_send(u->fd, &m, MSG_DONTWAIT);
-    sealed_key_wipe(&order.key);
-    if (r == -EPIPE || r == -ECONNRESET) // before it had its order
-        was_killed(e);
-    else if (r < 0)
-        (void)err_sys(e, -r, "give the keeper its order");
-    return r;
-}
-
-// It is told what to do, and its answer is waited for.
-static int
-set_to_work(struct unsealing *u, struct err *e)
-{
-    uv_loop_t *loop = u->sandbox->all->srv->loop;
-    if (u->sandbox->state != SANDBOX_SWAPPING)
-        return err_set(e, ERR_ABORTED, "the sandbox is being deleted");
-    int r = give_order(u, e);
-    if (r < 0)
-        return r;
-    r = loop_poll_start(loop, &u->poll, u->fd, UV_READABLE, on_answer, u);
+    int r = vault_key(u->sandbox->all->srv->vault, u->key_id, &order.key, &e);
     if (r == 0)
-        r = loop_timer_start(loop, &u->timer, WORK_MS, on_deadline, u);
-    return r < 0 ? err_sys(e, -r, "wait for the keeper") : 0;
+        r = fdpass_send(u->fd, &m, MSG_DONTWAIT);
+    sealed_key_wipe(&order.key);
+    return r;
 }
 
 static int ask(struct unsealing *u, struct err *e);
@@ -185,6 +159,7 @@ static void
 on_begun(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
     struct unsealing *u = cookie;
+    uv_loop_t *loop = u->sandbox->all->srv->loop;
     struct err e;
     if (reply->ok == 0) {
         if (!wait_for_keeper(u, &reply->err))
@@ -193,8 +168,18 @@ on_begun(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
     }
     u->fd = fds[0];
     u->layer = reply->layer;
-    if (set_to_work(u, &e) < 0)
-        end(u, &e);
+    int r = u->fd < 0                               ? -EMFILE
+            : u->sandbox->state != SANDBOX_SWAPPING ? -ECANCELED
+            : give_order(u) < 0                     ? -EPIPE
+                                                    : 0;
+    if (r == 0)
+        r = loop_poll_start(loop, &u->poll, u->fd, UV_READABLE, on_answer, u);
+    if (r == 0)
+        r = loop_timer_start(loop, &u->timer, WORK_MS, on_deadline, u);
+    if (r == 0)
+        return;
+    (void)err_sys(&e, -r, "give the keeper its order");
+    end(u, &e);
 }
 
 // What its files take in memory: each one fills its last page.

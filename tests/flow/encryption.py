@@ -7,16 +7,14 @@ import contextlib
 import glob
 import os
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
 
-from broker import Broker, binary, every_process
+from broker import Broker, binary
 from cli import expect
 from kept import box, keep, kept, refused, sh
-from runner import check, run_cases, time_passes, until
-from slowness import scaled
+from runner import check, run_cases, until
 
 CONFIG = """
 socket: {mode: 0666}
@@ -164,37 +162,6 @@ def same_record(b, path):
     digest = bytes.fromhex(path.split("/")[-2])
     with open(f"{b.state}/store/{kept(b)['same']['kept_id']}.record", "rb") as f:
         return digest in f.read()
-
-
-def a_keeper_that_is_killed_before_it_has_its_order_is_named(b):
-    """Spawner and broker run in turns: when a keeper was made, the broker has not read of it yet."""
-    spawner, broker = b.spawner(), b.process.pid
-    runs = {spawner: True, broker: True}
-
-    def only(pid):
-        for each in runs:
-            os.kill(each, signal.SIGCONT if each == pid else signal.SIGSTOP)
-
-    only(broker)
-    p = b.popen("create", "--snapshot", "same", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    found = []
-    try:
-        def turn():
-            only(broker)
-            time_passes("the broker asks the spawner", 0.1)
-            only(spawner)
-            time_passes("the spawner answers", 0.1)
-            found.extend(pid for pid, (parent, name) in every_process().items() if parent == spawner and name == "stockade-keeper")
-            check(p.poll() is None, "no keeper was seen")
-            return found
-        until(turn, "a keeper")
-        os.kill(found[0], signal.SIGKILL)
-    finally:
-        for pid in runs:
-            os.kill(pid, signal.SIGCONT)
-    said = p.communicate(timeout=scaled(60))[1]
-    check(p.returncode != 0 and b"was killed" in said and b"internal" not in said.lower(), f"{p.returncode} {said}")
-    expect(b.cli("rm", box(b, "--snapshot", "same")), 0)
 
 
 def what_is_changed_cut_or_swapped_is_refused(b):
@@ -393,7 +360,7 @@ def database(b, query):
 
 CASES = [a_key_that_is_missing_short_or_readable_ends_the_start,
          what_was_kept_before_stays_readable_and_what_is_new_is_not_in_clear, files_of_all_kinds_come_back_after_a_restart,
-         two_tenants_have_keys_of_their_own, a_keeper_that_is_killed_before_it_has_its_order_is_named, what_is_changed_cut_or_swapped_is_refused,
+         two_tenants_have_keys_of_their_own, what_is_changed_cut_or_swapped_is_refused,
          another_key_or_none_ends_the_start, what_operators_may_not_do_is_refused, templates_and_sleeping_sandboxes_are_not_in_clear,
          a_rotation_rewrites_no_data_and_a_kill_leaves_one_master_key, a_backup_has_no_key_in_clear,
          where_it_is_required_nothing_is_written_in_clear, a_forgotten_key_makes_its_tenants_files_unreadable_and_no_others]
