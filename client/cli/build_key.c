@@ -66,20 +66,16 @@ check_stop(const struct build_key *k, struct err *e)
     return atomic_load(k->stop) == 0 ? 0 : err_set(e, ERR_CANCELLED, "interrupted");
 }
 
-// At most one piece beyond the size that the head has: some files of /proc have a size of 0, and a file may grow as fast as it is
-// read. The size of one that has grown is another one when the key is computed again.
 static int
-add_contents(struct build_key *k, int fd, const struct stat *st, struct err *e)
+add_contents(struct build_key *k, int fd, struct err *e)
 {
     char *auto_free piece = malloc(PIECE);
-    uint64_t left = (uint64_t)st->st_size + PIECE;
     ssize_t n = 1;
     int r = piece == NULL ? err_sys(e, ENOMEM, "read a file") : 0;
-    while (r == 0 && n > 0 && left > 0) {
-        n = read(fd, piece, left < PIECE ? left : PIECE);
+    while (r == 0 && n > 0) {
+        n = read(fd, piece, PIECE);
         if (n > 0)
             build_key_bytes(k, piece, (size_t)n);
-        left -= n > 0 ? (uint64_t)n : 0;
         r = n < 0 ? err_sys(e, errno, "read a file") : check_stop(k, e);
     }
     return r;
@@ -145,7 +141,7 @@ add_one(struct build_key *k, int folder, const char *name, unsigned level, struc
         openat(folder, name, (file ? O_RDONLY | O_NONBLOCK | O_CLOEXEC : FOLDER) | O_NOFOLLOW);
     if (fd < 0)
         return err_sys(e, errno, "open %s", name);
-    int rc = file ? add_contents(k, fd, &st, e) : add_folder(k, fd, level, e);
+    int rc = file ? add_contents(k, fd, e) : add_folder(k, fd, level, e);
     build_key_text(k, ""); // its end
     return rc;
 }
@@ -160,5 +156,5 @@ build_key_tree(struct build_key *k, const char *path, struct err *e)
     if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
         return err_set(e, ERR_INVALID_ARGUMENT, "%s is neither a file nor a folder", path);
     add_head(k, "", &st);
-    return S_ISDIR(st.st_mode) ? add_folder(k, fd, 0, e) : add_contents(k, fd, &st, e);
+    return S_ISDIR(st.st_mode) ? add_folder(k, fd, 0, e) : add_contents(k, fd, e);
 }
