@@ -499,6 +499,10 @@ read_ok(void)
         fail_msg("%s", r.err.text);
 }
 
+// Unread replies of so many fit into the socket. The spawner reads no more requests while its replies do not fit, and this test,
+// unlike the broker, waits in send(2).
+enum { REMOVED_AT_A_TIME = 50 };
+
 // Requests n sandboxes, BURST_N or more, waits for all, then removes all; at most BURST_N at a time.
 static void
 crowd(struct spawned *all, uint32_t n)
@@ -530,10 +534,10 @@ crowd(struct spawned *all, uint32_t n)
         struct spawn_request q = request_for(&all[i], SPAWN_DESTROY, 0);
         (void)broker_send(&broker, &q);
         spawned_close_fds(&all[i]);
-        if (i + 1 >= BURST_N) // replies are read in between
+        if (i + 1 >= REMOVED_AT_A_TIME) // replies are read in between
             read_ok();
     }
-    for (uint32_t i = 1; i < BURST_N; i++)
+    for (uint32_t i = 1; i < REMOVED_AT_A_TIME; i++)
         read_ok();
 }
 
