@@ -146,6 +146,11 @@ class Peer:
         finally:
             conversation.close()
 
+    def away(self) -> None:
+        """From now on no connection is possible."""
+        self._listener.close()
+        self.path.unlink()
+
     def __enter__(self) -> Self:
         return self
 

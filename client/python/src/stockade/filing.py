@@ -241,7 +241,7 @@ async def _send_all(client: Caller, transfer_id: str, data: Iterable[bytes]) -> 
     except NotFound as e:
         if e.reason != "TRANSFER_UNKNOWN":  # otherwise the stream has the reason
             raise
-    except BrokerUnreachable as e:  # now; the transfer had begun
+    except (BrokerUnreachable, ConnectionLost) as e:  # a piece was not sent; the transfer had begun
         raise ConnectionLost(e.message, method=methods.FILE_SEND.path) from e
     finally:
         for call in window:

@@ -17,7 +17,9 @@ import pytest
 
 from peer import INFO, Conversation, Peer, answer, data, end, goaway, http, message, once
 from stockade import Client, aio, default_client, errors, methods, wire
+from stockade.files import Files
 from stockade.v1 import (
+    file_service_pb2,
     process_service_pb2,
     sandbox_service_pb2,
     system_service_pb2,
@@ -25,6 +27,7 @@ from stockade.v1 import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 CREATED = sandbox_service_pb2.SandboxServiceCreateResponse(
@@ -168,6 +171,27 @@ def test_a_call_with_a_key_is_sent_again_only_to_the_same_broker(tmp_path: Path)
         assert client.call(methods.CREATE, request) == CREATED
     assert keys[0] == keys[1]
     assert len(keys[0]) == 32
+
+
+def test_a_transfer_that_has_begun_may_have_been_executed(tmp_path: Path) -> None:
+    gone = threading.Event()
+
+    def begins(c: Conversation) -> None:
+        call_id, _ = c.greet().call()
+        begun = file_service_pb2.FileServiceOpenWriteResponse(transfer_id="t")
+        peer.away()
+        c.send(data(call_id, begun.SerializeToString()))
+        c.close()
+        gone.set()
+
+    def contents() -> Iterator[bytes]:
+        assert gone.wait(10)
+        yield b"x"
+
+    with Peer(tmp_path, begins) as peer, Client(peer.address) as client:
+        with pytest.raises(errors.ConnectionLost) as raised:
+            Files(client, "box").write("a", contents())
+        assert raised.value.maybe_executed
 
 
 def test_a_call_with_a_key_is_not_sent_to_a_broker_that_was_restarted(tmp_path: Path) -> None:
