@@ -4,13 +4,13 @@
 
 #include <string.h>
 
-static const char reason[] = "DRAINING";
+static const char reason[] = "STOPPING";
 
 int
 stopping_say(struct err *e, enum err_code code)
 {
     int r = err_set(e, code, "%s", STOPPING_TEXT);
-    err_detail(e, reason, NULL, "try again when it was started again");
+    err_detail(e, reason, NULL, "try again when the broker was started again");
     return r;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The error about what a broker that stops does not do any more: reason DRAINING, for clients and for the broker itself.
+// The error of what a broker cuts off when it stops: reason STOPPING, for clients and for the broker itself. Unlike DRAINING, with
+// which a call is refused (rpc/dispatch.c, proto/WIRE.md), it does not say that nothing was done.
 #pragma once
 
 #include <stdbool.h>

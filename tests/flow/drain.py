@@ -211,9 +211,9 @@ def streams_and_cells_that_are_cut_off_say_why():
             while frame.kind == sp.DATA:
                 frame = c.recv(call)
             f = sp.Failed(frame.status)
-            check(f.code == sp.UNAVAILABLE and f.reason == "DRAINING", f"{method}: {f} {f.details}")
+            check(f.code == sp.UNAVAILABLE and f.reason == "STOPPING", f"{method}: {f} {f.details}")
             hint = f.details["ErrorInfo"].metadata["hint"]
-            check(hint == "try again when it was started again", f"{method}: {hint}")
+            check(hint == "try again when the broker was started again", f"{method}: {hint}")
         check(ended(b) == 0, "exit code")
 
 
