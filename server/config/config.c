@@ -14,6 +14,7 @@
 #include "proto/loop_disk.h"
 #include "private.h"
 #include "proto/yaml_tree.h"
+#include "server/sandbox/cgstat.h"
 #include "server/sandbox/forward.h"
 
 static const struct sandbox_quotas usual_quotas = {
@@ -211,7 +212,7 @@ config_files_needed(const struct config *c)
     const uint64_t most = quota_highest(&c->tenant_quotas, QUOTA_JOBS);
     const uint64_t jobs = q->sandboxes > most ? q->sandboxes : most;
     return OWN + c->rpc.connections_max + (uint64_t)q->sandboxes * SPAWN_FDS_MAX + jobs * OF_JOB +
-           FORWARDS_MAX;
+           FORWARDS_MAX + CGSTAT_FILES_MAX;
 }
 
 void

@@ -163,6 +163,7 @@ enum {
     KEPT_MAX = 256,  // sandboxes whose files are open
     JOBS_KEPT_MAX = 64,
 };
+_Static_assert(FILES_EACH *(KEPT_MAX + JOBS_KEPT_MAX) == CGSTAT_FILES_MAX, "see cgstat.h");
 
 struct cgstat_files {
     uint32_t n;
@@ -243,34 +244,23 @@ open_file(const struct source *from, enum spawn_fd dir, const char *file)
     return fd < 0 ? -errno : fd;
 }
 
-// An open descriptor; -1: none is kept.
+// An open descriptor, or a negative errno. *kept: it stays open.
 static int
-kept_file(const struct source *from, enum spawn_fd dir, const char *name)
+find_file(const struct source *from, enum spawn_fd dir, const char *name, bool *kept)
 {
     struct cgstat_files *f = from->files;
+    *kept = true;
     for (uint32_t i = 0; f != NULL && i < f->n; i++)
         if (f->file[i].dir == dir && strcmp(f->file[i].name, name) == 0)
             return f->file[i].fd;
-    if (f == NULL || f->n == FILES_EACH)
-        return -1;
     int fd = open_file(from, dir, name);
-    if (fd < 0)
-        return -1;
-    f->file[f->n].name = name;
-    f->file[f->n].dir = dir;
-    f->file[f->n++].fd = fd;
+    *kept = fd >= 0 && f != NULL && f->n < FILES_EACH;
+    if (*kept) {
+        f->file[f->n].name = name;
+        f->file[f->n].dir = dir;
+        f->file[f->n++].fd = fd;
+    }
     return fd;
-}
-
-static ssize_t
-open_and_read(const struct source *from, enum spawn_fd dir, const char *file, char *out,
-              size_t out_n)
-{
-    int auto_close fd = open_file(from, dir, file);
-    if (fd < 0)
-        return fd;
-    ssize_t r = read(fd, out, out_n);
-    return r < 0 ? -errno : r;
 }
 
 // Reads up to out_n bytes of a file below a directory. Returns how many, or -errno.
@@ -279,11 +269,14 @@ read_below(const struct source *from, enum spawn_fd dir, const char *file, char 
 {
     if (from->dirs->fd[dir] < 0)
         return -ENOENT;
-    int kept = kept_file(from, dir, file);
-    if (kept < 0)
-        return open_and_read(from, dir, file, out, out_n);
-    ssize_t r = pread(kept, out, out_n, 0);
-    return r < 0 ? -errno : r;
+    bool kept;
+    const int fd = find_file(from, dir, file, &kept);
+    if (fd < 0)
+        return fd;
+    const ssize_t n = pread(fd, out, out_n, 0), r = n < 0 ? -errno : n;
+    if (!kept)
+        (void)close(fd);
+    return r;
 }
 
 bool

@@ -45,6 +45,8 @@ cgstat_known(const struct cgstat *s, enum cgroup_stat i)
     return (s->known >> i & 1) != 0;
 }
 
+enum { CGSTAT_FILES_MAX = 3840 }; // that stay open at a time, cgstat_keep() and cgstat_keep_job()
+
 struct cgstat_files;
 
 // The directories of a sandbox, by enum spawn_fd; -1: missing. Borrowed.

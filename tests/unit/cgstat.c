@@ -100,24 +100,32 @@ clear(const char *dir)
     (void)rmdir(dir);
 }
 
+// Makes the folder of a sandbox, whose name is a template of mkdtemp(3), and that of its first job.
+static struct cgroup_dirs
+a_cgroup(char *dir, char job[64])
+{
+    struct cgroup_dirs dirs = {.fd = {-1, -1, -1, -1, -1, -1, -1, -1}};
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(job, 64, "%s/job-1", dir);
+    assert_int_equal(mkdir(job, 0755), 0);
+    dirs.fd[SPAWN_FD_CGROUP] = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(dirs.fd[SPAWN_FD_CGROUP] >= 0);
+    return dirs;
+}
+
 static void
 missing_files_of_a_cgroup_are_unknown_and_others_are_read(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/stockade-cgstat-XXXXXX";
-    char job[64];
-    assert_non_null(mkdtemp(dir));
-    (void)snprintf(job, sizeof job, "%s/job-1", dir);
-    assert_int_equal(mkdir(job, 0755), 0);
+    char dir[] = "/tmp/stockade-cgstat-XXXXXX", job[64];
+    struct cgroup_dirs dirs = a_cgroup(dir, job);
     put(job, "cpu.stat", "usage_usec 30\nuser_usec 20\nsystem_usec 10\n");
     put(job, "memory.events", "low 0\noom 2\noom_kill 1\n");
     put(job, "pids.peak", "7\n");
     put(dir, "cpu.stat", "usage_usec 40\nthrottled_usec 9\n");
     put(dir, "pids.events", "max 3\n");
     put(dir, "cgroup.events", "populated 1\nfrozen 0\n");
-    struct cgroup_dirs dirs = {.fd = {-1, -1, -1, -1, -1, -1, -1, -1}};
     struct cgstat s;
-    dirs.fd[SPAWN_FD_CGROUP] = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     cgstat_read(&dirs, 1, &s);
     assert_int_equal(s.v[STAT_CPU_USER_NS], 20000);
     assert_int_equal(s.v[STAT_OOM_KILLS], 1);
@@ -171,17 +179,12 @@ static void
 kept_files_of_a_job_are_its_own_and_not_opened_again(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/stockade-cgstat-XXXXXX";
-    char job[64];
-    assert_non_null(mkdtemp(dir));
-    (void)snprintf(job, sizeof job, "%s/job-1", dir);
-    assert_int_equal(mkdir(job, 0755), 0);
+    char dir[] = "/tmp/stockade-cgstat-XXXXXX", job[64];
+    struct cgroup_dirs dirs = a_cgroup(dir, job);
     put(dir, "cpu.stat", "usage_usec 40\nuser_usec 25\nsystem_usec 15\n");
     put(job, "cpu.stat", "usage_usec 30\nuser_usec 20\nsystem_usec 10\n");
-    struct cgroup_dirs dirs = {.fd = {-1, -1, -1, -1, -1, -1, -1, -1}};
     struct cgstat_files *files = NULL;
     struct cgstat s;
-    dirs.fd[SPAWN_FD_CGROUP] = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     cgstat_keep(&dirs);
     cgstat_read(&dirs, 0, &s);
     cgstat_keep_job(&files);
