@@ -84,7 +84,7 @@ static int
 resize(const struct spawner *s, const struct slot *slot, const struct spawn_limits *l,
        struct err *e)
 {
-    const struct tree_of p = {slot->pid_fd, slot->disk_fd, slot->layers};
+    const struct tree_of p = tree_of(slot);
     if (slot->layers == NULL)
         return tree_resize(s->tree, slot->disk_fd, l->disk_bytes, l->inodes, e);
     if (!tree_layers_fit(slot->layers, l->disk_bytes, l->inodes)) {

@@ -92,12 +92,6 @@ start_peaks(const struct slot *slot, struct err *e)
                : io_write_at(l->fd[CG_MEMORY], "memory.max_usage_in_bytes", "0", e);
 }
 
-static struct tree_of
-tree_of(const struct slot *slot)
-{
-    return (struct tree_of){slot->pid_fd, slot->disk_fd, slot->layers};
-}
-
 static bool
 is_untouched(const struct slot *slot)
 {

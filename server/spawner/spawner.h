@@ -98,6 +98,13 @@ struct slot {
     struct slot *previous;
 };
 
+// Its file systems, for what works on them from outside.
+static inline struct tree_of
+tree_of(const struct slot *slot)
+{
+    return (struct tree_of){slot->pid_fd, slot->disk_fd, slot->layers};
+}
+
 struct slot_list {
     struct slot *head;
     struct slot *tail;

@@ -183,12 +183,6 @@ has_jobs(int cgroup_fd, uint32_t stays)
     return any;
 }
 
-static struct tree_of
-tree_of(const struct slot *slot)
-{
-    return (struct tree_of){slot->pid_fd, slot->disk_fd, slot->layers};
-}
-
 // The sandbox whose layers are inherited, grafted or copied. It may have ended in the meantime: NULL.
 static const struct slot *
 find_source(const struct spawner *s, const struct spawn_request *q, struct err *e)
