@@ -240,10 +240,8 @@ start_job(struct context *c, int link, struct image *from, struct err *e)
     spec.has_link = true;
     spec.link = take_fd(&fd);
     c->state = CONTEXT_STARTING;
-    if (from == NULL && !zygote_has(c->sandbox, c->language, &spec)) {
-        language_add_variable(c->language, a, &spec);
+    if (from == NULL && !zygote_has(c->sandbox, c->language, &spec))
         return start_new(c, &spec, e);
-    }
     r = from != NULL ? image_become_job(from, &spec, &c->job, e)
                      : zygote_start_job(c->sandbox, &spec, !c->one_shot, &c->job, e);
     if (r < 0)

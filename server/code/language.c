@@ -9,10 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "proto/arena.h"
 #include "proto/auto.h"
 #include "proto/language.h"
-#include "server/sandbox/job.h"
 
 static const uint8_t python_program[] = {
 #include "kernel_python.inc"
@@ -44,20 +42,15 @@ static const uint8_t node_program[] = {
     "let n=+h.split(' ')[2],b=Buffer.alloc(n),a=0;while(a<n)a+=f.readSync(3,b,a,n-a,null);"        \
     "new Function('require','process',b.toString())(require,process)}"
 
-// glibc asks for huge pages where the heap is large enough: a fork copies one entry for 2 MiB then, where the kernel gives them. In
-// this spelling, which means 1, so that the program recognizes it (kernel/python.py).
-#define HUGE_PAGES "GLIBC_TUNABLES=glibc.malloc.hugetlb=01"
-
 static const struct language languages[] = {
     {"python",
      {"python3", "-c", LOAD_PYTHON},
      python_program,
      sizeof python_program,
      LOAD_PYTHON_ZYGOTE,
-     true,
-     HUGE_PAGES},
-    {"bash", {"bash", "-c", LOAD_BASH}, bash_program, sizeof bash_program, NULL, false, NULL},
-    {"javascript", {"node", "-e", LOAD_NODE}, node_program, sizeof node_program, NULL, false, NULL},
+     true},
+    {"bash", {"bash", "-c", LOAD_BASH}, bash_program, sizeof bash_program, NULL, false},
+    {"javascript", {"node", "-e", LOAD_NODE}, node_program, sizeof node_program, NULL, false},
 };
 
 const struct language *
@@ -68,24 +61,6 @@ language_find(const char *word, struct err *e)
         if (strcmp(languages[i].name, name) == 0)
             return &languages[i];
     return NULL;
-}
-
-void
-language_add_variable(const struct language *l, struct arena *a, struct job_spec *spec)
-{
-    if (l->variable == NULL)
-        return;
-    const size_t name_n = strcspn(l->variable, "=") + 1;
-    for (size_t i = 0; i < spec->env_n; i++)
-        if (strncmp(spec->env[i], l->variable, name_n) == 0)
-            return;
-    const char **env = arena_alloc(a, sizeof *env * (spec->env_n + 1));
-    if (env == NULL)
-        return;
-    for (size_t i = 0; i < spec->env_n; i++)
-        env[i] = spec->env[i];
-    env[spec->env_n++] = l->variable;
-    spec->env = env;
 }
 
 const struct language *

@@ -8,9 +8,6 @@
 
 #include "proto/err.h"
 
-struct arena;
-struct job_spec;
-
 enum { LANGUAGE_ARGS_MAX = 4 };
 
 struct language {
@@ -22,15 +19,10 @@ struct language {
     // Instead of the last argument, to run it as a zygote (zygote.h). NULL: it cannot be one.
     const char *zygote;
     bool forks; // its program can be forked with all of its memory (image.h)
-    // A variable that it starts with and removes, unless the environment has one of this name. NULL: none.
-    const char *variable;
 };
 
 // By name or alias (proto/language.h); "" is python. NULL: not found.
 const struct language *language_find(const char *word, struct err *e);
-
-// Adds the variable to the environment, for a process that begins with execve(2). Without memory in the arena it is left out.
-void language_add_variable(const struct language *l, struct arena *a, struct job_spec *spec);
 
 // The zygote of a batch (batch/warm.c), with the arguments that load it.
 const struct language *language_of_snippets(void);

@@ -182,8 +182,6 @@ start_process(struct zygote *z, struct err *e)
     args[m.n_args - 1] = z->all->language->zygote;
     m.args = args;
     int r = command_read(&m, &s->spec, &s->spec.limits, a, &command, e);
-    if (r == 0)
-        language_add_variable(z->all->language, a, &command);
     const struct agent_spec spec = {.args = command.args,
                                     .args_n = command.args_n,
                                     .env = command.env,

@@ -133,16 +133,6 @@ def a_cell_alone_has_output_result_and_bill(b, c):
     until(lambda: not c.unary(SANDBOX + "List").sandboxes, "the sandbox goes with its cell")
 
 
-def it_asks_for_huge_pages_and_passes_that_on_to_nobody(b, c):
-    sandbox = box(c)
-    look = ("import os; print(os.environ.get('GLIBC_TUNABLES'), b'glibc.malloc.hugetlb' in open('/proc/self/environ', 'rb').read(),"
-            " os.popen('echo $GLIBC_TUNABLES').read().strip())")
-    check(is_ok(run(c, look, sandbox_id=sandbox)).text == "None True \n", "nobody has set it")
-    own = context(c, sandbox, env=[{"name": "GLIBC_TUNABLES", "value": "glibc.malloc.tcache_count=7"}]).id
-    check(is_ok(run(c, look, context_id=own)).text == "glibc.malloc.tcache_count=7 False glibc.malloc.tcache_count=7\n", "the caller's own stays")
-    c.unary(SANDBOX + "Delete", {"id": sandbox})
-
-
 def variables_stay_in_a_context_and_contexts_are_apart(b, c):
     sandbox = box(c)
     one, two = context(c, sandbox).id, context(c, sandbox, workdir="/tmp", env=[{"name": "E", "value": "v"}]).id
@@ -372,7 +362,7 @@ if __name__ == "__main__":
     main(Broker(config=CONFIG), [
         wrong_requests_are_refused,
         a_cell_alone_has_output_result_and_bill,
-        variables_stay_in_a_context_and_contexts_are_apart, it_asks_for_huge_pages_and_passes_that_on_to_nobody,
+        variables_stay_in_a_context_and_contexts_are_apart,
         bash_and_javascript_keep_their_state,
         an_interrupt_ends_the_cell_and_keeps_the_variables,
         a_timeout_interrupts_and_kills_what_does_not_stop,

@@ -220,17 +220,6 @@ class Python(Shared, unittest.TestCase):
         name, value, trace = [f[1] for f in frames if f[0] == "error"][0].decode().split("\0")
         return name, value, trace
 
-    def test_its_heap_asks_for_huge_pages_where_the_kernel_waits_for_that(self):
-        with open("/sys/kernel/mm/transparent_hugepage/enabled", encoding="ascii") as file:
-            waits = "[madvise]" in file.read()
-        for value, asks, stays in (("glibc.malloc.hugetlb=01", waits, False), ("glibc.malloc.hugetlb=0", False, True)):
-            k = Kernel(["/usr/bin/python3", "-c", PYTHON], PYTHON_PARTS, {**os.environ, "GLIBC_TUNABLES": value})
-            self.addCleanup(k.close)
-            seen = text(k.cell("import os, re\nx = [bytearray(4000) for _ in range(2000)]\n"
-                               "heap = re.search(r'\\[heap\\].*?VmFlags: ([^\\n]*)', open('/proc/self/smaps').read(), re.S)[1]\n"
-                               "print('hg' in heap.split(), 'GLIBC_TUNABLES' in os.environ)"))
-            self.assertEqual(seen, f"{asks} {stays}\n")
-
     def test_an_error_has_a_name_a_value_and_the_traceback_of_the_cell_only(self):
         frames = self.k.cell("def f():\n    return {}['k']\nf()")
         name, value, trace = self.error(frames)

@@ -28,7 +28,6 @@ FDS_SPACE = 64  # for four descriptors
 FRAME_MAX = 40 * 1024  # bytes of one frame's payload
 TEXT_MAX = 1024 * 1024  # bytes of text/plain; the rest is cut
 LINE_MAX = 8 * 1024  # bytes of a line that has not ended yet
-HUGE_PAGES = "glibc.malloc.hugetlb=01"  # server/code/language.c
 ERROR_NAME_MAX, ERROR_VALUE_MAX, ERROR_TRACE_MAX = 200, 8000, 30000
 
 
@@ -524,8 +523,6 @@ def prepare():
     sys.stdin = open(os.devnull)
     sys.stdout, sys.stderr = OUT, ERR
     sys.argv = [""]
-    if os.environ.get("GLIBC_TUNABLES") == HUGE_PAGES:
-        del os.environ["GLIBC_TUNABLES"]
     os.environ.setdefault("MPLBACKEND", "module://stockade_figures")
 
 
