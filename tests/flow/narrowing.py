@@ -20,16 +20,14 @@ TIMES = int(os.environ.get("STOCKADE_NARROWINGS", "1"))  # of each kind
 MOST = 64 << 10  # resets, and what was in the link's own queue
 UPLOAD = f"""
 import socket, threading
-def upload():
-    s = socket.create_connection(("{PUBLIC}", {PORT}))
+def upload(s):
     try:
         while True:
             s.sendall(bytes(65536))
     except OSError:
         print("cut", flush=True)
-threads = [threading.Thread(target=upload) for _ in range({UPLOADS})]
-for t in threads:
-    t.start()
+for s in [socket.create_connection(("{PUBLIC}", {PORT})) for _ in range({UPLOADS})]:
+    threading.Thread(target=upload, args=[s]).start()
 print("up", flush=True)
 """
 
