@@ -194,6 +194,17 @@ config_store(const struct config_key *k, void *to, uint64_t v)
 }
 
 int
+config_read_word(const struct config_reader *r, const struct config_key *k,
+                 const struct yaml_node *n, void *to, const char *const *words, uint32_t first)
+{
+    uint32_t i = 0;
+    int err = config_word(r, n, words, &i);
+    if (err == 0)
+        config_store(k, to, first + i);
+    return err;
+}
+
+int
 config_read_bool(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
                  void *to)
 {

@@ -75,6 +75,9 @@ config_read_fn
 // Reads one of `words` (terminated by NULL); *out is its index.
 int config_word(const struct config_reader *r, const struct yaml_node *n, const char *const *words,
                 uint32_t *out);
+// The same; stores `first` plus its index in the field of the key.
+int config_read_word(const struct config_reader *r, const struct config_key *k,
+                     const struct yaml_node *n, void *to, const char *const *words, uint32_t first);
 
 // Numbers from k->min to k->max: plain, in bytes ("64K"), in milliseconds ("30s", or "30").
 config_read_fn config_read_count;

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "proto/zero.h"
+
 enum { FILES_MAX = 4096 };
 
 static int
@@ -16,21 +18,12 @@ refuse(struct err *e, const char *what)
     return r;
 }
 
-static bool
-is_zero(const uint8_t *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (bytes[i] != 0)
-            return false;
-    return true;
-}
-
 static int
 take_header(struct tar_feed *f, const struct tar_feed_events *events, void *cookie, struct err *e)
 {
     struct tar_header h;
     f->block_n = 0;
-    if (is_zero(f->block, sizeof f->block)) {
+    if (is_all_zero(f->block, sizeof f->block)) {
         f->zeros++;
         return 0;
     }
@@ -62,7 +55,7 @@ take_file(struct tar_feed *f, const uint8_t *bytes, size_t n, const struct tar_f
     } else if (f->left == 0 && f->padding > 0) {
         used = n < f->padding ? n : (size_t)f->padding;
         f->padding -= used;
-        if (!is_zero(bytes, used))
+        if (!is_all_zero(bytes, used))
             rc = refuse(e, "a file does not end with zeros");
     }
     if (rc == 0 && f->left == 0 && f->padding == 0) {

@@ -14,6 +14,7 @@
 
 #include "proto/auto.h"
 #include "proto/plural.h"
+#include "proto/zero.h"
 
 enum { PIECE = 60 * 1024, PAX_MAX = 64 * 1024, AGAIN_MAX = 64 };
 
@@ -80,15 +81,6 @@ checksum_holds(const uint8_t *b)
     return read_number(b + 148, 8, &stored) && stored == sum;
 }
 
-static bool
-is_zero(const uint8_t *b)
-{
-    for (size_t i = 0; i < TAR_BLOCK; i++)
-        if (b[i] != 0)
-            return false;
-    return true;
-}
-
 static void
 copy_text(char *out, const uint8_t *field, size_t n)
 {
@@ -120,7 +112,7 @@ tar_header_read(const uint8_t b[TAR_BLOCK], struct tar_header *out, struct err *
     uint64_t mode = 0;
     uint64_t mtime = 0;
     *out = (struct tar_header){.kind = TAR_END};
-    if (is_zero(b))
+    if (is_all_zero(b, TAR_BLOCK))
         return 0;
     if (!checksum_holds(b))
         return refuse(e, "an archive",

@@ -90,16 +90,6 @@ take_keys(const struct auditing *a, struct keys *k, int *code)
     return false;
 }
 
-// A record as JSON, or NULL.
-static json_t *
-json_of_message(const ProtobufCMessage *m)
-{
-    const char *text = stockade_json(m);
-    json_t *json = text != NULL ? json_loads(text, 0, NULL) : NULL;
-    stockade_free(text);
-    return json;
-}
-
 // ---- verify
 
 static const char *const problem_names[AUDIT_PROBLEMS] = {

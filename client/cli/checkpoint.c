@@ -86,8 +86,12 @@ put_context(const struct acting *a, const struct stockade_context *c, bool plain
     return code;
 }
 
+// Calls stockade_context_restore() or stockade_context_fork().
 static int
-restore(const struct acting *a)
+call_with_context(const struct acting *a,
+                  int (*call)(struct stockade *s, const char *context, const char *checkpoint,
+                              const struct stockade_context **out, struct stockade_error *e),
+                  bool plain)
 {
     struct stockade_error e;
     const struct stockade_context *c = NULL;
@@ -95,23 +99,19 @@ restore(const struct acting *a)
     int code = EXIT_OK;
     if (!find_context(a, context, &code))
         return code;
-    if (stockade_context_restore(a->s, context, a->name, &c, &e) < 0)
-        return fail(a, &e);
-    return put_context(a, c, false);
+    return call(a->s, context, a->name, &c, &e) < 0 ? fail(a, &e) : put_context(a, c, plain);
+}
+
+static int
+restore(const struct acting *a)
+{
+    return call_with_context(a, stockade_context_restore, false);
 }
 
 static int
 fork_it(const struct acting *a)
 {
-    struct stockade_error e;
-    const struct stockade_context *c = NULL;
-    char context[65];
-    int code = EXIT_OK;
-    if (!find_context(a, context, &code))
-        return code;
-    if (stockade_context_fork(a->s, context, a->name, &c, &e) < 0)
-        return fail(a, &e);
-    return put_context(a, c, true);
+    return call_with_context(a, stockade_context_fork, true);
 }
 
 static int

@@ -51,15 +51,6 @@ or_empty(const char *text)
     return text != NULL ? text : "";
 }
 
-static int
-put_message(const ProtobufCMessage *m)
-{
-    const char *text = stockade_json(m);
-    json_t *o = text != NULL ? json_loads(text, 0, NULL) : NULL;
-    stockade_free(text);
-    return json_put(o);
-}
-
 static const char *
 when_of(const Google__Protobuf__Timestamp *t, char out[24])
 {
@@ -144,7 +135,7 @@ acknowledged(const struct handling *h)
             (const Stockade__V1__ListAcknowledgedResponse *)out;
         for (size_t i = 0; i < m->n_findings && code == EXIT_OK; i++) {
             if (h->o->json)
-                code = put_message(&m->findings[i]->base);
+                code = json_put(json_of_message(&m->findings[i]->base));
             else if (m->findings[i]->n_acknowledgements > 0)
                 print_acknowledged(m->findings[i]);
         }
@@ -185,7 +176,7 @@ silence(const struct handling *h)
         return code;
     const Stockade__V1__CreateSilenceResponse *m = (const Stockade__V1__CreateSilenceResponse *)out;
     if (h->o->json)
-        return put_message(out);
+        return json_put(json_of_message(out));
     (void)printf("%s\n", m->silence != NULL ? m->silence->id : "");
     return EXIT_OK;
 }
@@ -253,7 +244,7 @@ silences(const struct handling *h)
             (const Stockade__V1__ListSilencesResponse *)out;
         for (size_t i = 0; i < m->n_silences && code == EXIT_OK; i++) {
             if (h->o->json)
-                code = put_message(&m->silences[i]->base);
+                code = json_put(json_of_message(&m->silences[i]->base));
             else if (t != NULL)
                 (void)add_row(t, m->silences[i]);
         }

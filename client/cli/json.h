@@ -8,6 +8,8 @@
 #include "client/stockade.h"
 
 // Each returns a new reference; NULL: out of memory.
+// Of any message of the schema, as the library unpacked it.
+json_t *json_of_message(const void *message);
 json_t *json_of_event(const struct stockade_event *e);
 json_t *json_of_usage(const struct stockade_usage *u);
 json_t *json_of_network_use(const struct stockade_network_use *n);

@@ -45,8 +45,8 @@ json_of_network_use(const struct stockade_network_use *n)
     return o;
 }
 
-// The library's JSON text, which is generated from the schema. NULL: out of memory.
-static json_t *
+// The library's JSON text, which is generated from the schema.
+json_t *
 json_of_message(const void *message)
 {
     const char *text = stockade_json(message);

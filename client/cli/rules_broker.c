@@ -45,15 +45,6 @@ call(const struct ruling *r, const char *method, const ProtobufCMessage *request
     return fine;
 }
 
-static int
-put_message(const ProtobufCMessage *m)
-{
-    const char *text = stockade_json(m);
-    json_t *o = text != NULL ? json_loads(text, 0, NULL) : NULL;
-    stockade_free(text);
-    return json_put(o);
-}
-
 // ---- texts
 
 static const char *
@@ -166,7 +157,7 @@ list(const struct ruling *r, struct arena *a)
     const Stockade__V1__RulesServiceListResponse *m =
         (const Stockade__V1__RulesServiceListResponse *)out;
     if (r->o->json)
-        return put_message(out);
+        return json_put(json_of_message(out));
     for (size_t i = 0; i < m->n_files; i++)
         if (m->files[i]->error[0] != '\0') {
             char error[600];
@@ -199,7 +190,7 @@ show(const struct ruling *r, struct arena *a)
         if (strcmp(m->rules[i]->id, r->id) != 0)
             continue;
         if (r->o->json)
-            return put_message(&m->rules[i]->base);
+            return json_put(json_of_message(&m->rules[i]->base));
         print_rule(m->rules[i]);
         return EXIT_OK;
     }
@@ -221,7 +212,7 @@ get(const struct ruling *r, struct arena *a)
     const Stockade__V1__RulesServiceGetResponse *m =
         (const Stockade__V1__RulesServiceGetResponse *)out;
     if (r->o->json)
-        return put_message(out);
+        return json_put(json_of_message(out));
     (void)fputs(m->file != NULL ? m->file->text : "", stdout);
     return EXIT_OK;
 }
@@ -230,7 +221,7 @@ static int
 answer_rule(const struct ruling *r, const ProtobufCMessage *out, const Stockade__V1__RuleState *m)
 {
     if (r->o->json)
-        return put_message(out);
+        return json_put(json_of_message(out));
     if (m != NULL)
         (void)printf("%s is %s\n", m->id, m->enabled ? "on" : "off");
     return EXIT_OK;
@@ -322,7 +313,7 @@ set_one(const struct ruling *r, struct arena *a, const char *path)
         return code;
     const Stockade__V1__RulesServiceSetResponse *m =
         (const Stockade__V1__RulesServiceSetResponse *)out;
-    return r->o->json ? put_message(out) : print_rules(m->rules, m->n_rules);
+    return r->o->json ? json_put(json_of_message(out)) : print_rules(m->rules, m->n_rules);
 }
 
 static int

@@ -109,11 +109,7 @@ read_severity(const struct config_reader *r, const struct config_key *k, struct 
               void *to)
 {
     static const char *const words[] = {"info", "notice", "warning", "critical", NULL};
-    uint32_t i = 0;
-    int err = config_word(r, n, words, &i);
-    if (err == 0)
-        config_store(k, to, i + STOCKADE_SEVERITY_INFO);
-    return err;
+    return config_read_word(r, k, n, to, words, STOCKADE_SEVERITY_INFO);
 }
 
 // Credentials in it would be in `ps`, in logs and in this file.
@@ -136,11 +132,7 @@ read_compression(const struct config_reader *r, const struct config_key *k, stru
                  void *to)
 {
     static const char *const words[] = {"none", "gzip", NULL};
-    uint32_t i = 0;
-    int err = config_word(r, n, words, &i);
-    if (err == 0)
-        config_store(k, to, i);
-    return err;
+    return config_read_word(r, k, n, to, words, 0);
 }
 
 // ---- Keys

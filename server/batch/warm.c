@@ -111,9 +111,8 @@ static const struct image_events spare_events = {.ready = on_spare_ready, .ended
 static int
 fork_spare(struct batch_warm *w, struct err *e)
 {
-    int theirs = -1;
-    w->spare = image_new(w->sandbox, &spare_events, w, &theirs, e);
-    return w->spare == NULL ? err_errno(e) : agent_send(w->process, "fork", 4, theirs, e);
+    w->spare = image_fork_by(w->process, w->sandbox, &spare_events, w, e);
+    return w->spare == NULL ? err_errno(e) : 0;
 }
 
 // Of a zygote that jobs could reach: one may have stopped it.

@@ -157,14 +157,21 @@ image_new(struct sandbox *s, const struct image_events *events, void *cookie, in
 }
 
 struct image *
-image_fork(const struct image *from, const struct image_events *events, void *cookie, struct err *e)
+image_fork_by(struct agent *parent, struct sandbox *s, const struct image_events *events,
+              void *cookie, struct err *e)
 {
     int theirs = -1;
-    struct image *i = image_new(from->sandbox, events, cookie, &theirs, e);
-    if (i == NULL || agent_send(from->agent, "fork", 4, theirs, e) == 0)
+    struct image *i = image_new(s, events, cookie, &theirs, e);
+    if (i == NULL || agent_send(parent, "fork", 4, theirs, e) == 0)
         return i;
     image_close(i);
     return NULL;
+}
+
+struct image *
+image_fork(const struct image *from, const struct image_events *events, void *cookie, struct err *e)
+{
+    return image_fork_by(from->agent, from->sandbox, events, cookie, e);
 }
 
 bool

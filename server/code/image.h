@@ -17,6 +17,7 @@
 
 #include "proto/err.h"
 
+struct agent;
 struct image;
 struct job;
 struct job_spec;
@@ -35,7 +36,9 @@ struct image_events {
 struct image *image_new(struct sandbox *s, const struct image_events *events, void *cookie,
                         int *theirs, struct err *e);
 
-// The same, forked by a READY image.
+// The same, forked by an agent that knows how, such as a zygote; and by a READY image.
+struct image *image_fork_by(struct agent *parent, struct sandbox *s,
+                            const struct image_events *events, void *cookie, struct err *e);
 struct image *image_fork(const struct image *from, const struct image_events *events, void *cookie,
                          struct err *e);
 

@@ -91,9 +91,8 @@ static const struct image_events spare_events = {.ready = on_spare_ready, .ended
 static int
 fork_spare(struct zygote *z, struct err *e)
 {
-    int theirs = -1;
-    z->spare = image_new(z->sandbox, &spare_events, z, &theirs, e);
-    return z->spare == NULL ? err_errno(e) : agent_send(z->process, "fork", 4, theirs, e);
+    z->spare = image_fork_by(z->process, z->sandbox, &spare_events, z, e);
+    return z->spare == NULL ? err_errno(e) : 0;
 }
 
 static void

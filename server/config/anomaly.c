@@ -12,11 +12,7 @@ read_switch(const struct config_reader *r, const struct config_key *k, struct ya
             void *to)
 {
     static const char *const words[] = {"true", "false", NULL};
-    uint32_t i = 0;
-    int err = config_word(r, n, words, &i);
-    if (err == 0)
-        config_store(k, to, i + 1);
-    return err;
+    return config_read_word(r, k, n, to, words, 1);
 }
 
 static int

@@ -12,18 +12,6 @@
 #include "server/base/metrics.h"
 #include "server/telemetry/telemetry.h"
 
-// The index of the word in `words`.
-static int
-read_word(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to,
-          const char *const *words)
-{
-    uint32_t i = 0;
-    int err = config_word(r, n, words, &i);
-    if (err == 0)
-        config_store(k, to, i);
-    return err;
-}
-
 // Three or four octal digits, as for chmod(1).
 static int
 read_mode(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
@@ -60,7 +48,7 @@ static int
 read_level(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
 {
     static const char *const levels[] = {"debug", "info", "warning", "error", NULL};
-    return read_word(r, k, n, to, levels);
+    return config_read_word(r, k, n, to, levels, 0);
 }
 
 static int
@@ -68,7 +56,7 @@ read_format(const struct config_reader *r, const struct config_key *k, struct ya
             void *to)
 {
     static const char *const json[] = {"text", "json", NULL};
-    return read_word(r, k, n, to, json);
+    return config_read_word(r, k, n, to, json, 0);
 }
 
 static int
@@ -79,7 +67,7 @@ read_syscalls(const struct config_reader *r, const struct config_key *k, struct 
                                         [SYSCALLS_OFF] = "off",
                                         [SYSCALLS_ALWAYS] = "always",
                                         NULL};
-    return read_word(r, k, n, to, words);
+    return config_read_word(r, k, n, to, words, 0);
 }
 
 // network.unenforced: whether policies that cannot be enforced are accepted.
@@ -88,7 +76,7 @@ read_unenforced(const struct config_reader *r, const struct config_key *k, struc
                 void *to)
 {
     static const char *const allow[] = {"refuse", "allow", NULL};
-    return read_word(r, k, n, to, allow);
+    return config_read_word(r, k, n, to, allow, 0);
 }
 
 // Only the form; the address is checked when the broker listens on it.
@@ -300,14 +288,14 @@ static int
 read_user(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
 {
     static const char *const words[] = {"agent", "root", NULL};
-    return read_word(r, k, n, to, words);
+    return config_read_word(r, k, n, to, words, 0);
 }
 
 static int
 read_root(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
 {
     static const char *const words[] = {"read-only", "writable", NULL};
-    return read_word(r, k, n, to, words);
+    return config_read_word(r, k, n, to, words, 0);
 }
 
 static int
@@ -315,7 +303,7 @@ read_storage(const struct config_reader *r, const struct config_key *k, struct y
              void *to)
 {
     static const char *const words[] = {"memory", "disk", NULL};
-    return read_word(r, k, n, to, words);
+    return config_read_word(r, k, n, to, words, 0);
 }
 
 static int
@@ -511,7 +499,7 @@ read_sync(const struct config_reader *r, const struct config_key *k, struct yaml
                                         [AUDIT_SYNC_INTERVAL] = "interval",
                                         [AUDIT_SYNC_ALWAYS] = "always",
                                         NULL};
-    return read_word(r, k, n, to, words);
+    return config_read_word(r, k, n, to, words, 0);
 }
 
 static int
@@ -520,7 +508,7 @@ read_on_full(const struct config_reader *r, const struct config_key *k, struct y
 {
     static const char *const words[] = {
         [AUDIT_FULL_REFUSE] = "refuse", [AUDIT_FULL_CONTINUE] = "continue", NULL};
-    return read_word(r, k, n, to, words);
+    return config_read_word(r, k, n, to, words, 0);
 }
 
 static const struct config_key audit_keys[] = {

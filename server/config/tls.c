@@ -18,26 +18,11 @@
 #include "server/rpc/tls.h"
 
 static int
-read_flag(const struct config_reader *r, const struct config_key *k, struct yaml_node *n, void *to)
-{
-    static const char *const words[] = {"false", "true", NULL};
-    uint32_t i = 0;
-    int rc = config_word(r, n, words, &i);
-    if (rc == 0)
-        config_store(k, to, i);
-    return rc;
-}
-
-static int
 read_version(const struct config_reader *r, const struct config_key *k, struct yaml_node *n,
              void *to)
 {
     static const char *const words[] = {"1.3", "1.2", NULL};
-    uint32_t i = 0;
-    int rc = config_word(r, n, words, &i);
-    if (rc == 0)
-        config_store(k, to, i);
-    return rc;
+    return config_read_word(r, k, n, to, words, 0);
 }
 
 static int
@@ -121,7 +106,7 @@ static const struct config_key keys[] = {
     {"certificate", config_read_path, AT(tls_files, certificate), 0, 0, NULL},
     {"key", config_read_path, AT(tls_files, key), 0, 0, NULL},
     {"client_ca", config_read_path, AT(tls_files, client_ca), 0, 0, NULL},
-    {"require_client_certificate", read_flag, AT(tls_files, require), 0, 0, NULL},
+    {"require_client_certificate", config_read_bool, AT(tls_files, require), 0, 0, NULL},
     {"version", read_version, AT(tls_files, old), 0, 0, NULL},
     {"clients", read_clients, 0, 0, 0, 0, NULL},
     {0},

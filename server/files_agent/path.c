@@ -131,6 +131,14 @@ path_locate(const char *path, bool parents, struct location *out, struct err *e)
     return 0;
 }
 
+int
+path_read_and_locate(const ProtobufCBinaryData *from, bool parents, struct path *path,
+                     struct location *out, struct err *e)
+{
+    int r = path_read(from, path, e);
+    return r < 0 ? r : path_locate(path->text, parents, out, e);
+}
+
 void
 path_leave(struct location *p)
 {

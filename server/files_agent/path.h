@@ -36,6 +36,9 @@ struct location {
     char text[FILES_PATH_MAX];
 };
 int path_locate(const char *path, bool parents, struct location *out, struct err *e);
+// Of a request's path.
+int path_read_and_locate(const ProtobufCBinaryData *from, bool parents, struct path *path,
+                         struct location *out, struct err *e);
 void path_leave(struct location *p);
 
 // Both paths of a request that moves or copies, and their locations. After 0 the caller leaves both.

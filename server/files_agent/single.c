@@ -91,9 +91,7 @@ files_make_dir(struct op *op, const ProtobufCMessage *request, struct err *e)
     struct described file;
     struct path p;
     struct location at = {.folder = -1};
-    int r = path_read(&m->path, &p, e);
-    if (r == 0)
-        r = path_locate(p.text, m->parents, &at, e);
+    int r = path_read_and_locate(&m->path, m->parents, &p, &at, e);
     if (r != 0)
         return r;
     bool made = mkdirat(at.folder, at.name, m->mode != 0 ? m->mode : 0755) == 0;
@@ -155,9 +153,7 @@ files_set_mode(struct op *op, const ProtobufCMessage *request, struct err *e)
     struct described file;
     struct path p;
     struct location at = {.folder = -1};
-    int r = path_read(&m->path, &p, e);
-    if (r == 0)
-        r = path_locate(p.text, false, &at, e);
+    int r = path_read_and_locate(&m->path, false, &p, &at, e);
     if (r != 0)
         return r;
     int sys = change_mode(&at, m->mode & 0777);

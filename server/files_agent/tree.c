@@ -133,9 +133,7 @@ files_remove(struct op *op, const ProtobufCMessage *request, struct err *e)
         STOCKADE__V1__FILE_SERVICE_REMOVE_RESPONSE__INIT;
     struct path p;
     struct location at = {.folder = -1};
-    int r = path_read(&m->path, &p, e);
-    if (r == 0)
-        r = path_locate(p.text, false, &at, e);
+    int r = path_read_and_locate(&m->path, false, &p, &at, e);
     if (r != 0)
         return r;
     struct removal removal = {.op = op, .path = p.text, .top = -1};

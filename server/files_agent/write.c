@@ -161,9 +161,7 @@ files_write(struct op *op, const ProtobufCMessage *request, struct err *e)
                       .only_if_version = how->only_if_version};
     struct described file;
     struct path p;
-    int r = path_read(&m->path, &p, e);
-    if (r == 0)
-        r = path_locate(p.text, how->parents, &d.at, e);
+    int r = path_read_and_locate(&m->path, how->parents, &p, &d.at, e);
     if (r < 0)
         return r;
     (void)snprintf(d.path, sizeof d.path, "%s", p.text);

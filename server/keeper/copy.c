@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "proto/zero.h"
 #include "work.h"
 
 enum { PIECE = 1 << 20 };
@@ -134,12 +135,6 @@ finish_named(const struct copy *c, int folder, const char *name, const struct st
 
 // ---- files
 
-static bool
-is_zero(const char *block, size_t n)
-{
-    return block[0] == 0 && memcmp(block, block + 1, n - 1) == 0;
-}
-
 static int
 write_all(const struct copy *c, int to, const char *bytes, size_t n, off_t at, struct err *e)
 {
@@ -163,7 +158,7 @@ copy_piece(struct copy *c, int to, size_t n, off_t at, struct err *e)
     int rc = 0;
     for (size_t from = 0; from < n && rc == 0;) {
         size_t end = from;
-        while (end < n && !is_zero(c->piece + end, n - end < KEEP_BLOCK ? n - end : KEEP_BLOCK))
+        while (end < n && !is_all_zero(c->piece + end, n - end < KEEP_BLOCK ? n - end : KEEP_BLOCK))
             end += KEEP_BLOCK;
         end = end < n ? end : n;
         if (end == from) {

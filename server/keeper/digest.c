@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "proto/zero.h"
 #include "work.h"
 
 enum { PIECE = 1 << 20, END = 0xffff };
@@ -126,18 +127,12 @@ add_xattrs(struct state *s, int fd, struct err *e)
 
 // ---- files
 
-static bool
-is_zero(const char *block, size_t n)
-{
-    return block[0] == 0 && memcmp(block, block + 1, n - 1) == 0;
-}
-
 static void
 add_piece(struct state *s, size_t n, off_t at)
 {
     for (size_t i = 0; i < n; i += KEEP_BLOCK) {
         size_t length = n - i < KEEP_BLOCK ? n - i : KEEP_BLOCK;
-        if (is_zero(s->piece + i, length))
+        if (is_all_zero(s->piece + i, length))
             continue;
         s->out->bytes += length;
         add_number(s, ((uint64_t)at + i) / KEEP_BLOCK);

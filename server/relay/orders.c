@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "proto/fdpass.h"
+#include "proto/zero.h"
 #include "address.h"
 #include "process.h"
 #include "report.h"
@@ -105,15 +106,6 @@ static const struct kind kinds[] = {
     [RELAY_SETTLE] = {settle_order, false, false, 0, 0},
 };
 
-static bool
-is_zero(const uint8_t *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (bytes[i] != 0)
-            return false;
-    return true;
-}
-
 // Lower-case labels, separated by single dots, with a terminating NUL.
 static bool
 name_fits(const char *name, size_t room)
@@ -151,15 +143,15 @@ ports_fit(const struct relay_rule *r)
 static bool
 rule_fits(const struct relay_rule *r)
 {
-    if (!is_zero(r->zero, sizeof r->zero) || r->number >= NET_RULES || !ports_fit(r))
+    if (!is_all_zero(r->zero, sizeof r->zero) || r->number >= NET_RULES || !ports_fit(r))
         return false;
     if (r->kind == RELAY_PREFIX)
         return r->prefix <= 8 * ADDRESS_BYTES && address_fits(r) && r->name[0] == '\0';
     if (r->kind == RELAY_HOST)
-        return r->prefix == 8 * ADDRESS_BYTES && is_zero(r->address, sizeof r->address) &&
+        return r->prefix == 8 * ADDRESS_BYTES && is_all_zero(r->address, sizeof r->address) &&
                r->name[0] == '\0';
     return (r->kind == RELAY_NAME || r->kind == RELAY_SUFFIX) && r->prefix == 0 &&
-           is_zero(r->address, sizeof r->address) && name_fits(r->name, sizeof r->name);
+           is_all_zero(r->address, sizeof r->address) && name_fits(r->name, sizeof r->name);
 }
 
 // Only OPEN contains earlier counters.
@@ -171,7 +163,7 @@ counted_fits(const struct relay_order *o)
         used = used || o->rules[i].bytes_used != 0;
     if (o->kind == RELAY_OPEN)
         return o->counted.names <= NET_SYNTHETIC_V4_MASK && o->counted.zero == 0;
-    return !used && is_zero((const uint8_t *)&o->counted, sizeof o->counted);
+    return !used && is_all_zero((const uint8_t *)&o->counted, sizeof o->counted);
 }
 
 static bool

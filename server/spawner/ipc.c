@@ -3,6 +3,7 @@
 // times as long. If it could not come back it would go on there, which only its own IPC would notice: it has none.
 #include "ipc.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -12,22 +13,12 @@
 #include <sys/msg.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "proto/auto.h"
 #include "tree_mount.h"
 
 enum { ENTRIES_BYTES = 4096, TURNS_MAX = 4096 };
-
-// As getdents64(2) fills it in.
-struct entry {
-    uint64_t inode;
-    int64_t next;
-    uint16_t bytes;
-    uint8_t type;
-    char name[];
-};
 
 union semun {
     struct seminfo *info;
@@ -58,11 +49,11 @@ remove_listed(int folder_fd, const char *buffer, long n, struct err *e)
 {
     int any = 0;
     for (long at = 0; at < n;) {
-        const struct entry *entry = (const struct entry *)(const void *)(buffer + at);
-        at += entry->bytes;
-        if (strcmp(entry->name, ".") == 0 || strcmp(entry->name, "..") == 0)
+        const struct dirent64 *entry = (const struct dirent64 *)(const void *)(buffer + at);
+        at += entry->d_reclen;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
-        if (unlinkat(folder_fd, entry->name, 0) < 0)
+        if (unlinkat(folder_fd, entry->d_name, 0) < 0)
             return err_sys(e, errno, "remove a message queue");
         any = 1;
     }
@@ -72,11 +63,10 @@ remove_listed(int folder_fd, const char *buffer, long n, struct err *e)
 static int
 clear_queues(int folder_fd, struct err *e)
 {
-    _Alignas(struct entry) char buffer[ENTRIES_BYTES];
+    _Alignas(struct dirent64) char buffer[ENTRIES_BYTES];
     for (int turn = 0; turn < TURNS_MAX; turn++) {
-        long n = lseek(folder_fd, 0, SEEK_SET) < 0
-                     ? -1
-                     : syscall(SYS_getdents64, folder_fd, buffer, sizeof buffer);
+        long n =
+            lseek(folder_fd, 0, SEEK_SET) < 0 ? -1 : getdents64(folder_fd, buffer, sizeof buffer);
         if (n < 0)
             return err_sys(e, errno, "list the message queues");
         int r = remove_listed(folder_fd, buffer, n, e);

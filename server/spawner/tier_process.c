@@ -366,11 +366,19 @@ process_copied(struct spawner *s, struct slot *slot, const struct spawn_request 
 }
 
 static int
+adopt(struct spawner *s, const struct tree_adopt *plan, uint32_t *layer, struct err *e)
+{
+    int helper_fd = -1;
+    int r = tree_adopt_layer(s->tree, plan, layer, &helper_fd, e);
+    swap_watch_helper(s, helper_fd);
+    return r;
+}
+
+static int
 adopt_kept(struct spawner *s, struct slot *slot, const struct spawn_request *q, uint32_t *layer,
            struct err *e)
 {
     char path[KEPT_PATH];
-    int helper_fd = -1;
     if (slot->kept_userns_fd < 0) {
         int fd = holder_user_namespace_from(KEEP_ID_BASE, slot->uid, s->proc_fd, e);
         if (fd < 0)
@@ -385,16 +393,13 @@ adopt_kept(struct spawner *s, struct slot *slot, const struct spawn_request *q, 
                                     .userns_fd = slot->kept_userns_fd,
                                     .disk_bytes = slot->limits.disk_bytes,
                                     .inodes = slot->limits.inodes};
-    int r = tree_adopt_layer(s->tree, &plan, layer, &helper_fd, e);
-    swap_watch_helper(s, helper_fd);
-    return r;
+    return adopt(s, &plan, layer, e);
 }
 
 static int
 graft(struct spawner *s, struct slot *slot, const struct spawn_request *q, uint32_t *layer,
       struct err *e)
 {
-    int helper_fd = -1;
     const struct slot *from = find_source(s, q, e);
     if (from == NULL)
         return err_errno(e);
@@ -413,9 +418,7 @@ graft(struct spawner *s, struct slot *slot, const struct spawn_request *q, uint3
                                     .userns_fd = userns_fd,
                                     .disk_bytes = slot->limits.disk_bytes,
                                     .inodes = slot->limits.inodes};
-    int r = tree_adopt_layer(s->tree, &plan, layer, &helper_fd, e);
-    swap_watch_helper(s, helper_fd);
-    return r;
+    return adopt(s, &plan, layer, e);
 }
 
 static int

@@ -16,42 +16,33 @@
 
 enum { ENTRIES_BYTES = 4096, ENTRIES_MAX = 1024 };
 
-// As getdents64(2) fills it in.
-struct entry {
-    uint64_t inode;
-    int64_t next;
-    uint16_t bytes;
-    uint8_t type;
-    char name[];
-};
-
 static bool
-is_real(const struct entry *entry)
+is_real(const struct dirent64 *entry)
 {
-    return strcmp(entry->name, ".") != 0 && strcmp(entry->name, "..") != 0;
+    return strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
 }
 
 // 1: it was moved; 0: it stays.
 static int
-move_entry(int from, int to, const struct entry *entry, struct err *e)
+move_entry(int from, int to, const struct dirent64 *entry, struct err *e)
 {
     if (!is_real(entry))
         return 0;
-    return renameat(from, entry->name, to, entry->name) < 0 ? err_sys(e, errno, "move an entry")
-                                                            : 1;
+    return renameat(from, entry->d_name, to, entry->d_name) < 0 ? err_sys(e, errno, "move an entry")
+                                                                : 1;
 }
 
 static int
 check_number(int folder, const char *name, struct err *e)
 {
-    _Alignas(struct entry) char buffer[ENTRIES_BYTES];
+    _Alignas(struct dirent64) char buffer[ENTRIES_BYTES];
     long n = 1;
     for (uint32_t count = 0; n > 0;) {
-        n = syscall(SYS_getdents64, folder, buffer, sizeof buffer);
+        n = getdents64(folder, buffer, sizeof buffer);
         if (n < 0)
             return err_sys(e, errno, "list %s", name);
         for (long at = 0; at < n; count++)
-            at += ((const struct entry *)(const void *)(buffer + at))->bytes;
+            at += ((const struct dirent64 *)(const void *)(buffer + at))->d_reclen;
         if (count > ENTRIES_MAX) {
             (void)err_set(e, ERR_RESOURCE_EXHAUSTED,
                           "more than %d names were created in the root directory, or in /usr",
@@ -67,7 +58,7 @@ check_number(int folder, const char *name, struct err *e)
 int
 tree_move_entries(const char *from_name, const char *to_name, struct err *e)
 {
-    _Alignas(struct entry) char buffer[ENTRIES_BYTES];
+    _Alignas(struct dirent64) char buffer[ENTRIES_BYTES];
     const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
     int auto_close from = openat(AT_FDCWD, from_name, flags);
     int auto_close to = openat(AT_FDCWD, to_name, flags);
@@ -78,18 +69,16 @@ tree_move_entries(const char *from_name, const char *to_name, struct err *e)
         return rc;
     for (bool more = true; more;) {
         more = false;
-        long n = lseek(from, 0, SEEK_SET) < 0
-                     ? -1
-                     : syscall(SYS_getdents64, from, buffer, sizeof buffer);
+        long n = lseek(from, 0, SEEK_SET) < 0 ? -1 : getdents64(from, buffer, sizeof buffer);
         if (n < 0)
             return err_sys(e, errno, "list %s", from_name);
         for (long at = 0; at < n;) {
-            const struct entry *entry = (const struct entry *)(const void *)(buffer + at);
+            const struct dirent64 *entry = (const struct dirent64 *)(const void *)(buffer + at);
             rc = move_entry(from, to, entry, e);
             if (rc < 0)
                 return rc;
             more = more || rc > 0;
-            at += entry->bytes;
+            at += entry->d_reclen;
         }
     }
     return 0;
@@ -98,14 +87,14 @@ tree_move_entries(const char *from_name, const char *to_name, struct err *e)
 static bool
 is_empty(int dir, const char *name)
 {
-    _Alignas(struct entry) char buffer[ENTRIES_BYTES];
+    _Alignas(struct dirent64) char buffer[ENTRIES_BYTES];
     int auto_close u = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    long n = u < 0 ? -1 : syscall(SYS_getdents64, u, buffer, sizeof buffer);
+    long n = u < 0 ? -1 : getdents64(u, buffer, sizeof buffer);
     bool empty = n >= 0;
     for (long at = 0; at < n && empty;) {
-        const struct entry *entry = (const struct entry *)(const void *)(buffer + at);
+        const struct dirent64 *entry = (const struct dirent64 *)(const void *)(buffer + at);
         empty = !is_real(entry);
-        at += entry->bytes;
+        at += entry->d_reclen;
     }
     return empty;
 }

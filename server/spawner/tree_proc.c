@@ -18,7 +18,6 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -50,33 +49,24 @@ static const struct {
     bool folder;
 } hidden[] = {{"sys/fs", true}, {"sys/kernel/pty", true}, {"sys/kernel/random/boot_id", false}};
 
-// The format of getdents64(2).
-struct entry {
-    uint64_t inode;
-    int64_t next;
-    uint16_t bytes;
-    uint8_t type;
-    char name[];
-};
-
 // A process, or a link, which shows only what its target shows.
 static bool
-is_a_jobs_own(const struct entry *entry)
+is_a_jobs_own(const struct dirent64 *entry)
 {
-    return entry->type == DT_LNK || entry->name[0] == '.' ||
-           (entry->name[0] >= '0' && entry->name[0] <= '9');
+    return entry->d_type == DT_LNK || entry->d_name[0] == '.' ||
+           (entry->d_name[0] >= '0' && entry->d_name[0] <= '9');
 }
 
 static bool
-is_covered(const struct tree *t, const struct entry *entry)
+is_covered(const struct tree *t, const struct dirent64 *entry)
 {
     if (is_a_jobs_own(entry))
         return false;
     for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++)
-        if (strcmp(entry->name, shown[i]) == 0)
+        if (strcmp(entry->d_name, shown[i]) == 0)
             return false;
     for (uint32_t i = 0; i < t->closed_n; i++)
-        if (strcmp(entry->name, t->closed[i]) == 0)
+        if (strcmp(entry->d_name, t->closed[i]) == 0)
             return false;
     return true;
 }
@@ -114,19 +104,19 @@ cover(const char *name, bool folder, struct err *e)
 static int
 cover_the_unknown(const struct tree *t, int proc, struct err *e)
 {
-    _Alignas(struct entry) char buffer[ENTRIES_BYTES];
+    _Alignas(struct dirent64) char buffer[ENTRIES_BYTES];
     for (;;) {
-        long n = syscall(SYS_getdents64, proc, buffer, sizeof buffer);
+        long n = getdents64(proc, buffer, sizeof buffer);
         if (n < 0)
             return err_sys(e, errno, "list /proc");
         if (n == 0)
             return 0;
         for (long at = 0; at < n;) {
-            const struct entry *entry = (const struct entry *)(const void *)(buffer + at);
-            int rc = is_covered(t, entry) ? cover(entry->name, entry->type == DT_DIR, e) : 0;
+            const struct dirent64 *entry = (const struct dirent64 *)(const void *)(buffer + at);
+            int rc = is_covered(t, entry) ? cover(entry->d_name, entry->d_type == DT_DIR, e) : 0;
             if (rc < 0)
                 return rc;
-            at += entry->bytes;
+            at += entry->d_reclen;
         }
     }
 }
