@@ -19,6 +19,7 @@
 #include "tenants.h"
 #include "server/audit/audit.h"
 #include "server/base/timers.h"
+#include "server/base/trim.h"
 #include "transport.h"
 #include "proto/arena.h"
 #include "proto/rules.h"
@@ -77,6 +78,7 @@ struct rpc {
     struct conn *conns;    // all of them
     struct call *detached; // calls without a connection
     struct rpc_stats stats;
+    struct trim trim; // of connections
     struct meter meter;
     // limit for log lines about peers: start of the period, lines written, lines omitted
     uint64_t log_from_ns;

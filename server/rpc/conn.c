@@ -267,6 +267,7 @@ conn_accept(struct rpc *r, const struct transport_ops *ops, struct transport_str
     metrics_add(METRIC_ACCEPTED, 1);
     metrics_move(METRIC_CONNECTIONS, 0, 1);
     r->stats.connections++;
+    trim_one_more(&r->trim);
     ops->start(s, c);
     c->timer.fire = on_idle;
     c->stall.fire = conn_on_stall;
@@ -309,6 +310,7 @@ conn_on_closed(void *conn)
     tenant_drop(c->payer);
     tenant_drop(c->tenant);
     free(c);
+    trim_one_less(&r->trim);
     rpc_call_gone(r);
 }
 

@@ -14,7 +14,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,13 +22,13 @@
 
 #include "listen.h"
 #include "server/base/metrics.h"
+#include "server/base/trim.h"
 #include "tls.h"
 
 enum {
     HANDSHAKES_MAX = 256,
     HANDSHAKES_PER_ADDRESS = 32,
     STEPS_MAX = 4,
-    TRIM_MIN = 512,           // see stream_gone()
     RECORD_BYTES = 16 * 1024, // of plain text (RFC 8446, 5.1)
     RX_BYTES = 8 * 1024,
     TX_BYTES = RECORD_BYTES + 512,
@@ -56,7 +55,7 @@ struct engine {
     struct list ready;   // of those, with bytes to look at
     struct list over;    // open streams with a finished operation that was not reported yet
     unsigned shaking_n;
-    unsigned streams_n, streams_most; // that exist; and the most since the last trim
+    struct trim trim; // of streams, also those whose handshake never ends
     struct transport_log log;
     uint8_t plain[RECORD_BYTES];
 };
@@ -139,17 +138,6 @@ flush(struct transport_stream *s)
     }
 }
 
-// A connection takes 45 KiB of small pieces, and libc keeps what a flood of them has left. Returning it takes some
-// milliseconds, far less than the handshakes took.
-static void
-stream_gone(struct engine *t)
-{
-    if (--t->streams_n > t->streams_most / 4 || t->streams_most < TRIM_MIN)
-        return;
-    t->streams_most = t->streams_n;
-    (void)malloc_trim(0);
-}
-
 static void
 on_closed_below(void *stream)
 {
@@ -160,7 +148,7 @@ on_closed_below(void *stream)
     SSL_free(s->ssl);
     free(s->tx);
     free(s);
-    stream_gone(t);
+    trim_one_less(&t->trim);
     transport_gone(&t->base);
 }
 
@@ -316,8 +304,7 @@ on_accept_below(void *cookie, struct transport_stream *inner, const struct trans
     list_append(&t->shaking, &s->node);
     t->shaking_n++;
     t->base.alive++;
-    if (++t->streams_n > t->streams_most)
-        t->streams_most = t->streams_n;
+    trim_one_more(&t->trim);
     below->start(inner, s);
     take_more(s);
 }
