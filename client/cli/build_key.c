@@ -66,19 +66,35 @@ check_stop(const struct build_key *k, struct err *e)
     return atomic_load(k->stop) == 0 ? 0 : err_set(e, ERR_CANCELLED, "interrupted");
 }
 
+// For files whose contents nobody knows in full: a key that no other has.
+static void
+add_nonce(struct build_key *k)
+{
+    unsigned char nonce[BUILD_KEY_BYTES];
+    randombytes_buf(nonce, sizeof nonce);
+    build_key_bytes(k, nonce, sizeof nonce);
+}
+
+// Some files of /proc have a size of 0, and a file can grow as fast as it is read: the reading ends one piece beyond the size.
 static int
-add_contents(struct build_key *k, int fd, struct err *e)
+add_contents(struct build_key *k, int fd, const struct stat *st, struct err *e)
 {
     char *auto_free piece = malloc(PIECE);
-    ssize_t n = 1;
-    int r = piece == NULL ? err_sys(e, ENOMEM, "read a file") : 0;
-    while (r == 0 && n > 0) {
-        n = read(fd, piece, PIECE);
-        if (n > 0)
-            build_key_bytes(k, piece, (size_t)n);
-        r = n < 0 ? err_sys(e, errno, "read a file") : check_stop(k, e);
+    uint64_t left = (uint64_t)st->st_size + PIECE;
+    if (piece == NULL)
+        return err_sys(e, ENOMEM, "read a file");
+    for (;;) {
+        const ssize_t n = read(fd, piece, PIECE);
+        const int r = n < 0 ? err_sys(e, errno, "read a file") : check_stop(k, e);
+        if (r < 0 || n == 0)
+            return r;
+        if ((uint64_t)n > left) {
+            add_nonce(k);
+            return 0;
+        }
+        build_key_bytes(k, piece, (size_t)n);
+        left -= (uint64_t)n;
     }
-    return r;
 }
 
 static int add_one(struct build_key *k, int folder, const char *name, unsigned level,
@@ -141,7 +157,7 @@ add_one(struct build_key *k, int folder, const char *name, unsigned level, struc
         openat(folder, name, (file ? O_RDONLY | O_NONBLOCK | O_CLOEXEC : FOLDER) | O_NOFOLLOW);
     if (fd < 0)
         return err_sys(e, errno, "open %s", name);
-    int rc = file ? add_contents(k, fd, e) : add_folder(k, fd, level, e);
+    int rc = file ? add_contents(k, fd, &st, e) : add_folder(k, fd, level, e);
     build_key_text(k, ""); // its end
     return rc;
 }
@@ -156,5 +172,5 @@ build_key_tree(struct build_key *k, const char *path, struct err *e)
     if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
         return err_set(e, ERR_INVALID_ARGUMENT, "%s is neither a file nor a folder", path);
     add_head(k, "", &st);
-    return S_ISDIR(st.st_mode) ? add_folder(k, fd, 0, e) : add_contents(k, fd, e);
+    return S_ISDIR(st.st_mode) ? add_folder(k, fd, 0, e) : add_contents(k, fd, &st, e);
 }

@@ -25,7 +25,7 @@ void build_key_text(struct build_key *k, const char *text);
 void build_key_bytes(struct build_key *k, const void *bytes, size_t n);
 
 // A file, or a folder with all that it holds, without following links in it. Failures are those of open(2) and read(2); devices, FIFOs
-// and sockets are left out, as cp does.
+// and sockets are left out, as cp does. A file that has far more bytes than its size gives a key that never comes again.
 int build_key_tree(struct build_key *k, const char *path, struct err *e);
 
 // The name of the kept snapshot: "build-" and the key in hex.

@@ -12,7 +12,6 @@
 #include "proto/auto.h"
 #include "json.h"
 #include "remote.h"
-#include "sink.h"
 
 enum { PATH_TEXT_MAX = 4096, ARENA_MAX = 2 * 1024 * 1024 };
 
@@ -57,8 +56,8 @@ push_to(const struct acting *a, int fd, const char *what)
     struct stockade_error e = {0};
     m.name = a->name;
     int rc = remote_push(a->s, &m, &sink, &e);
-    if (t.failed == EPIPE && sink_is_gone())
-        return EXIT_OK;
+    if (t.failed == EPIPE && fd == STDOUT_FILENO)
+        return EXIT_PIPE;
     if (t.failed != 0)
         return fail_here(a, what, t.failed);
     return rc < 0 ? cli_fail(a->c, a->name, &e) : EXIT_OK;

@@ -20,6 +20,7 @@ limits_max: {disk: 1G, memory: 1536M}
 pool: 2
 templates:
   - name: default
+  - {name: small, limits: {file_size: 4M}}
   - name: builder
     user: root
     root: writable
@@ -218,6 +219,14 @@ def a_huge_file_does_not_hold_an_interrupt_up(b):
         os.unlink(huge)
 
 
+def a_file_without_an_end_does_not_hold_a_build_up(b):
+    """Its size is 0, and it has 256 GiB to read, like a file that grows as fast as it is read."""
+    path = write("endless.yaml", "from: small\nsteps:\n  - copy: {from: /proc/self/pagemap, to: endless}\n")
+    code, _, said = build(b, path)
+    check(code == 1 and "File too large" in said, f"{code} {said}")
+    no_sandbox(b)
+
+
 def an_interrupted_build_leaves_no_sandbox(b):
     path = write("slow.yaml", "steps:\n  - run: echo 1 >one\n  - run: sleep 60\n")
     for which, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
@@ -298,7 +307,7 @@ ready: jq --version
 TESTS = [what_is_wrong_names_file_line_and_column, steps_run_once_and_are_kept, the_broker_says_what_was_done_also_for_kept_steps,
          a_failing_step_shows_its_output_and_line_and_keeps_the_template, root_inside_changes_usr,
          a_step_is_kept_for_the_files_that_were_copied, what_a_step_is_made_of_is_not_confused,
-         a_huge_file_does_not_hold_an_interrupt_up, a_full_quota_ends_the_build_or_only_its_memory, an_interrupted_build_leaves_no_sandbox,
+         a_huge_file_does_not_hold_an_interrupt_up, a_file_without_an_end_does_not_hold_a_build_up, a_full_quota_ends_the_build_or_only_its_memory, an_interrupted_build_leaves_no_sandbox,
          pruned_steps_are_run_again_and_templates_keep_their_files,
          a_package_is_installed_once_and_a_hundred_jobs_start_with_it, a_killed_broker_loses_no_kept_step]
 
