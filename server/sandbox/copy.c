@@ -9,19 +9,17 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/statfs.h>
 #include <unistd.h>
 #include <uv.h>
 
 #include "agent.h"
 #include "cgstat.h"
+#include "keeper.h"
 #include "private.h"
-#include "proto/fdpass.h"
 #include "server/base/loop.h"
 #include "server/base/metrics.h"
 #include "server/base/server.h"
-#include "server/keeper/keep.h"
 #include "spawn.h"
 
 enum { AGAIN_MS = 20 };
@@ -157,36 +155,20 @@ complete(struct sandbox_copying *c)
 }
 
 static void
-was_killed(struct err *e)
-{
-    (void)err_set(e, ERR_RESOURCE_EXHAUSTED,
-                  "the process that copied the files was killed: the sandbox has no memory left");
-    err_detail(e, "COPY_MEMORY", "memory_bytes", "raise the limit, or write fewer files");
-}
-
-static void
 on_answer(void *cookie, int events)
 {
     struct sandbox_copying *c = cookie;
     struct keep_answer a;
-    struct err e;
     (void)events;
-    ssize_t n = recv(c->fd, &a, sizeof a, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    if (!keeper_answer(c->fd, KEEPER_COPIES, &a))
         return;
-    if (n == (ssize_t)sizeof a && a.ok != 0) {
-        c->result.bytes = a.bytes;
-        c->result.inodes = a.entries;
-        complete(c);
+    if (a.ok == 0) {
+        give_up(c, &a.err);
         return;
     }
-    if (n == (ssize_t)sizeof a) {
-        err_sanitize(&a.err);
-        e = a.err;
-    } else {
-        was_killed(&e);
-    }
-    give_up(c, &e);
+    c->result.bytes = a.bytes;
+    c->result.inodes = a.entries;
+    complete(c);
 }
 
 static void
@@ -224,14 +206,22 @@ wait_for_keeper(struct sandbox_copying *c, const struct err *e)
            loop_timer_start(c->sandbox->all->srv->loop, &c->again, AGAIN_MS, on_again, c) == 0;
 }
 
+static int
+wait_for_answer(struct sandbox_copying *c, struct err *e)
+{
+    uv_loop_t *loop = c->sandbox->all->srv->loop;
+    int r = loop_poll_start(loop, &c->poll, c->fd, UV_READABLE, on_answer, c);
+    if (r == 0 && c->timer == NULL)
+        r = loop_timer_start(loop, &c->timer, c->want.ms, on_deadline, c);
+    return r < 0 ? err_sys(e, -r, "wait for the keeper") : 0;
+}
+
 static void
 // NOLINTNEXTLINE(readability-non-const-parameter): the type of spawn_done
 on_begun(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
     struct sandbox_copying *c = cookie;
     struct keep_order order = {.op = KEEP_COPY, .bytes_max = UINT64_MAX};
-    const struct fdpass m = {&order, sizeof order, NULL, 0};
-    uv_loop_t *loop = c->sandbox->all->srv->loop;
     struct err e;
     if (reply->ok == 0) {
         if (!wait_for_keeper(c, &reply->err))
@@ -247,18 +237,8 @@ on_begun(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
         give_up(c, &e);
         return;
     }
-    int r = c->fd < 0 ? -EMFILE : fdpass_send(c->fd, &m, MSG_DONTWAIT);
-    if (r == 0)
-        r = loop_poll_start(loop, &c->poll, c->fd, UV_READABLE, on_answer, c);
-    if (r == 0 && c->timer == NULL)
-        r = loop_timer_start(loop, &c->timer, c->want.ms, on_deadline, c);
-    if (r == 0)
-        return;
-    if (r == -EPIPE || r == -ECONNRESET) // before it had its order
-        was_killed(&e);
-    else
-        (void)err_sys(&e, -r, "give the keeper its order");
-    give_up(c, &e);
+    if (keeper_order(c->fd, KEEPER_COPIES, &order, -1, &e) < 0 || wait_for_answer(c, &e) < 0)
+        give_up(c, &e);
 }
 
 static int

@@ -8,15 +8,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 #include <uv.h>
 
+#include "keeper.h"
 #include "private.h"
-#include "proto/fdpass.h"
 #include "server/base/loop.h"
 #include "server/base/server.h"
-#include "server/keeper/keep.h"
 #include "server/vault/vault.h"
 #include "spawn.h"
 
@@ -86,26 +84,13 @@ on_answer(void *cookie, int events)
 {
     struct unsealing *u = cookie;
     struct keep_answer a;
-    struct err e;
     (void)events;
-    ssize_t n = recv(u->fd, &a, sizeof a, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    if (!keeper_answer(u->fd, KEEPER_DECRYPTS, &a))
         return;
-    if (n == (ssize_t)sizeof a && a.ok != 0) {
+    if (a.ok != 0)
         complete(u);
-        return;
-    }
-    if (n == (ssize_t)sizeof a) {
-        err_sanitize(&a.err);
-        e = a.err;
-    } else {
-        (void)err_set(&e, ERR_RESOURCE_EXHAUSTED,
-                      "the process that decrypted the files was killed: the sandbox has no memory "
-                      "left");
-        err_detail(&e, "COPY_MEMORY", "memory_bytes",
-                   "encrypted files are decrypted into the sandbox's memory: raise the limit");
-    }
-    end(u, &e);
+    else
+        end(u, &a.err);
 }
 
 static void
@@ -119,17 +104,25 @@ on_deadline(void *cookie)
 
 // The key is in this packet, and nowhere else in the broker.
 static int
-give_order(struct unsealing *u)
+give_order(struct unsealing *u, struct err *e)
 {
-    struct err e;
     struct keep_order order = {.op = KEEP_COPY, .bytes_max = UINT64_MAX};
-    const struct fdpass m = {&order, sizeof order, NULL, 0};
     memcpy(order.digest, u->digest, sizeof order.digest);
-    int r = vault_key(u->sandbox->all->srv->vault, u->key_id, &order.key, &e);
+    int r = vault_key(u->sandbox->all->srv->vault, u->key_id, &order.key, e);
     if (r == 0)
-        r = fdpass_send(u->fd, &m, MSG_DONTWAIT);
+        r = keeper_order(u->fd, KEEPER_DECRYPTS, &order, -1, e);
     sealed_key_wipe(&order.key);
     return r;
+}
+
+static int
+wait_for_answer(struct unsealing *u, struct err *e)
+{
+    uv_loop_t *loop = u->sandbox->all->srv->loop;
+    int r = loop_poll_start(loop, &u->poll, u->fd, UV_READABLE, on_answer, u);
+    if (r == 0)
+        r = loop_timer_start(loop, &u->timer, WORK_MS, on_deadline, u);
+    return r < 0 ? err_sys(e, -r, "wait for the keeper") : 0;
 }
 
 static int ask(struct unsealing *u, struct err *e);
@@ -159,7 +152,6 @@ static void
 on_begun(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
 {
     struct unsealing *u = cookie;
-    uv_loop_t *loop = u->sandbox->all->srv->loop;
     struct err e;
     if (reply->ok == 0) {
         if (!wait_for_keeper(u, &reply->err))
@@ -168,17 +160,10 @@ on_begun(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX])
     }
     u->fd = fds[0];
     u->layer = reply->layer;
-    int r = u->fd < 0                               ? -EMFILE
-            : u->sandbox->state != SANDBOX_SWAPPING ? -ECANCELED
-            : give_order(u) < 0                     ? -EPIPE
-                                                    : 0;
-    if (r == 0)
-        r = loop_poll_start(loop, &u->poll, u->fd, UV_READABLE, on_answer, u);
-    if (r == 0)
-        r = loop_timer_start(loop, &u->timer, WORK_MS, on_deadline, u);
-    if (r == 0)
+    if (u->sandbox->state != SANDBOX_SWAPPING)
+        (void)err_set(&e, ERR_ABORTED, "the sandbox is being deleted");
+    else if (give_order(u, &e) == 0 && wait_for_answer(u, &e) == 0)
         return;
-    (void)err_sys(&e, -r, "give the keeper its order");
     end(u, &e);
 }
 

@@ -5,14 +5,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "proto/auto.h"
-#include "proto/fdpass.h"
 #include "server/base/loop.h"
 #include "server/base/server.h"
 #include "server/base/stopping.h"
+#include "server/sandbox/keeper.h"
 #include "server/sandbox/sandbox.h"
 #include "server/sandbox/spawn.h"
 #include "server/vault/vault.h"
@@ -86,17 +85,8 @@ on_answer(void *cookie, int events)
     (void)events;
     struct work *w = cookie;
     struct keep_answer a;
-    struct err e;
-    ssize_t n = recv(w->fd, &a, sizeof a, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (n == (ssize_t)sizeof a) {
-        err_sanitize(&a.err);
+    if (keeper_answer(w->fd, KEEPER_STORES, &a))
         end(w, &a);
-        return;
-    }
-    (void)err_set(&e, ERR_INTERNAL, "the keeper ended without an answer");
-    end_failed(w, &e);
 }
 
 static void
@@ -137,16 +127,14 @@ static int
 give_order(struct work *w, struct err *e)
 {
     struct keep_order order = w->what.order;
-    const struct fdpass m = {&order, sizeof order, &w->what.list_fd, w->what.list_fd >= 0};
     int rc = sealed_id_is_none(w->what.key_id)
                  ? 0
                  : vault_key(w->k->srv->vault, w->what.key_id, &order.key, e);
-    if (rc < 0)
-        return rc;
-    rc = w->fd < 0 ? -EMFILE : fdpass_send(w->fd, &m, MSG_DONTWAIT);
+    if (rc == 0)
+        rc = keeper_order(w->fd, KEEPER_STORES, &order, w->what.list_fd, e);
     sealed_key_wipe(&order.key);
     sealed_key_wipe(&order.file_key);
-    return rc < 0 ? err_sys(e, -rc, "give the keeper its order") : 0;
+    return rc;
 }
 
 static void
@@ -170,7 +158,7 @@ on_started(void *cookie, const struct spawn_reply *reply, int fds[SPAWN_FDS_MAX]
     int rc = give_order(w, &e);
     if (rc == 0 &&
         (rc = loop_poll_start(w->k->srv->loop, &w->poll, w->fd, UV_READABLE, on_answer, w)) < 0)
-        (void)err_sys(&e, -rc, "give the keeper its order");
+        (void)err_sys(&e, -rc, "wait for the keeper");
     if (rc < 0)
         end_failed(w, &e);
 }
@@ -205,6 +193,7 @@ next(struct keepers *k)
     while (!k->stopped && !list_empty(&k->queue) && !k->alone && k->running < RUNNING_MAX &&
            k->again == NULL) {
         struct work *w = list_entry(k->queue.next, struct work, node);
+        // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): start() has removed the one before from the list
         if (is_exclusive(w) && k->running > 0)
             return;
         list_remove(&w->node);

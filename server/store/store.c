@@ -20,6 +20,7 @@
 #include "server/base/metrics.h"
 #include "server/base/server.h"
 #include "server/rpc/tenants.h"
+#include "server/sandbox/keeper.h"
 #include "server/sandbox/sandbox.h"
 #include "server/vault/vault.h"
 #include "private.h"
@@ -246,7 +247,7 @@ on_put(void *cookie, const struct keep_answer *a)
     struct stored *r = op->r;
     struct err e;
     if (a->ok == 0) {
-        if (a->err.code == ERR_INTERNAL)
+        if (a->err.code == ERR_INTERNAL || strcmp(a->err.reason, KEEPER_KILLED) == 0)
             store_sweep(op->s); // as in on_removed()
         op_end(op, &a->err);
         return;
