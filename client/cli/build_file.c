@@ -13,9 +13,12 @@
 #include "proto/auto.h"
 #include "proto/validate.h"
 #include "proto/yaml_message.h"
+#include "stockade/v1/process_service.pb-c.h"
 #include "units.h"
 
 enum { ARENA_BYTES = 1024 * 1024 };
+
+_Static_assert(BUILD_STEPS_MAX == 40, "an error says it");
 
 // NULL: the mapping has no such key.
 static const struct yaml_node *
@@ -65,12 +68,41 @@ check_limits(const char *name, const struct yaml_node *n,
     return 0;
 }
 
+// The rules for the variables of a job.
+static int
+check_env(const char *name, const struct yaml_node *env, struct err *e)
+{
+    for (const struct yaml_node *it = env != NULL ? env->child : NULL; it != NULL; it = it->next) {
+        Stockade__V1__EnvironmentVariable variable = STOCKADE__V1__ENVIRONMENT_VARIABLE__INIT;
+        struct err why;
+        variable.name = it->key;
+        if (validate_message(&variable.base, &why) < 0)
+            return wrong(name, it, why.text, e);
+    }
+    return 0;
+}
+
+// Before they become messages, whose memory is bounded.
+static int
+check_steps_n(const char *name, const struct yaml_node *root, struct err *e)
+{
+    const struct yaml_node *steps = root->kind == YAML_MAP ? child(root, "steps") : NULL;
+    unsigned n = 0;
+    for (const struct yaml_node *it = steps != NULL ? steps->child : NULL; it != NULL;
+         it = it->next)
+        if (++n > BUILD_STEPS_MAX)
+            return wrong(name, it, "there are more than 40 steps", e);
+    return 0;
+}
+
 static int
 check(const char *name, const struct yaml_node *root, struct build_file *f, struct err *e)
 {
     const struct yaml_node *steps = child(root, "steps");
     const struct yaml_node *it = steps == NULL ? NULL : steps->child;
     int rc = check_limits(name, child(root, "limits"), f->definition->limits, e);
+    if (rc == 0)
+        rc = check_env(name, child(root, "env"), e);
     for (size_t i = 0; rc == 0 && it != NULL && i < BUILD_STEPS_MAX; i++, it = it->next) {
         f->line[i] = it->line;
         rc = check_step(name, it, f->definition->steps[i], e);
@@ -90,8 +122,11 @@ build_file_parse(const char *name, const void *bytes, size_t n, struct build_fil
     int rc = out->arena == NULL ? err_sys(e, ENOMEM, "read %s", name) : validate_init(e);
     if (rc == 0)
         rc = yaml_tree_read(name, bytes, n, true, &out->tree, &root, e);
-    if (rc == 0 && root == NULL)
-        rc = err_set(e, ERR_INVALID_ARGUMENT, "%s: it is empty", name);
+    if (rc < 0)
+        return rc;
+    if (root == NULL)
+        return err_set(e, ERR_INVALID_ARGUMENT, "%s: it is empty", name);
+    rc = check_steps_n(name, root, e);
     if (rc == 0)
         rc = yaml_message(name, root, &stockade__v1__template_definition__descriptor, out->arena,
                           &m, e);

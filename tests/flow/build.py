@@ -67,6 +67,8 @@ def what_is_wrong_names_file_line_and_column(b):
                         ("steps:\n  - {run: a, run: b}\n", "2:14: run: a duplicate key"),
                         ("steps: 3\n", "1:8: steps: must be a list"), ("steps: [{run: [a]}]\n", "must be a text"),
                         ("env: [a]\nsteps: [{run: a}]\n", "must be a mapping of names and texts"),
+                        ("env: {B: b, A=C: c}\nsteps: [{run: a}]\n", "wrong.yaml:1:18: name: 'A=C' must consist of letters"),
+                        ("steps:\n" + 20000 * "  - run: a\n", "wrong.yaml:42:5: there are more than 40 steps"),
                         ("steps:\n  - {run: a}\n  - {}\n", "3:5: a step has either run or copy"),
                         ("steps:\n  - run: a\n    copy: {from: a, to: b}\n", "2:5: a step has either run or copy"),
                         ("steps:\n  - copy: {from: a}\n", "2:5: copy needs from and to"),
