@@ -18,6 +18,7 @@
 #include "private.h"
 #include "simulation.h"
 #include "server/base/server.h"
+#include "server/base/stopping.h"
 #include "spawn.h"
 
 enum { READY_MS = 60 * 1000, RETRY_MS = 1000, REST_MS = 1000, DESTROY_AGAIN_MS = 100 };
@@ -215,6 +216,19 @@ close_network(struct sandbox *s)
     sandbox_hold(s);
 }
 
+// Calls wait for a change that will not come. CANCELLED would mean that their own callers cancelled them.
+static void
+end_waiters(struct sandbox *s, const struct err *why)
+{
+    struct err e = *why;
+    if (e.code == ERR_CANCELLED)
+        e.code = stopping_is(why) ? ERR_UNAVAILABLE : ERR_ABORTED;
+    notify(s, WAIT_STATE, &e);
+    notify(s, WAIT_LIMITS, &e);
+    notify(s, WAIT_NETWORK, &e);
+    notify(s, WAIT_SWAP, &e);
+}
+
 void
 sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter *w)
 {
@@ -235,10 +249,7 @@ sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter 
     if (runs_any(s))
         s->all->jobs->gone(s, why);
     OBSERVERS_NOTIFY(&s->all->observers, deleting, s, why);
-    notify(s, WAIT_STATE, why);
-    notify(s, WAIT_LIMITS, why);
-    notify(s, WAIT_NETWORK, why);
-    notify(s, WAIT_SWAP, why);
+    end_waiters(s, why);
     guest_link_free(s->link);
     s->link = NULL;
     close_network(s);

@@ -442,8 +442,9 @@ int sandbox_graft(struct sandbox *s, const struct sandbox_graft *g, struct err *
 // Drops a layer on which no other lies. Nobody waits; a failure is logged, and the layer stays until the sandbox ends.
 void sandbox_drop_layer(struct sandbox *s, uint32_t layer);
 
-// Starts to destroy it. Jobs end with `why` (code CANCELLED: cancelled; others: failed). w may be NULL. Does nothing if
-// it is already being destroyed. A sandbox that was live exists until a later turn of the loop; another one may be freed when this returns.
+// Starts to destroy it. Jobs end with `why` (code CANCELLED: cancelled; others: failed), and so does what others wait for, with
+// ABORTED instead of CANCELLED, or UNAVAILABLE when the broker stops. w may be NULL. Does nothing if it is already being destroyed.
+// A sandbox that was live exists until a later turn of the loop; another one may be freed when this returns.
 void sandbox_destroy(struct sandbox *s, const struct err *why, struct sandbox_waiter *w);
 
 // The same for one whose files were kept: observers know it by `falls_asleep`.

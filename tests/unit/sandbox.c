@@ -18,6 +18,7 @@
 #include "server/sandbox/job.h"
 #include "server/sandbox/private.h"
 #include "server/base/server.h"
+#include "server/base/stopping.h"
 
 static struct server srv;
 static const struct sandbox_settings settings;
@@ -162,6 +163,42 @@ an_incomplete_deletion_is_reported_as_a_failure(void **state)
     s->destroy_failed = true;
     destroy(s);
     assert_int_equal(notified, 1);
+}
+
+static void
+must_end_with(void *cookie, struct sandbox *s, const struct err *e)
+{
+    const enum err_code *code = cookie;
+    count(NULL, s, e);
+    assert_non_null(e);
+    assert_int_equal(e->code, *code);
+}
+
+static void
+expect_of_all(const struct err *why, enum err_code code)
+{
+    static const enum sandbox_wait kinds[] = {WAIT_STATE, WAIT_LIMITS, WAIT_NETWORK, WAIT_SWAP};
+    struct sandbox_waiter w[sizeof kinds / sizeof kinds[0]];
+    struct sandbox *s = make(SANDBOX_RUNNING);
+    notified = 0;
+    for (size_t i = 0; i < sizeof w / sizeof w[0]; i++)
+        wait_for(s, kinds[i], &w[i], must_end_with, &code);
+    sandbox_destroy(s, why, NULL);
+    assert_int_equal(notified, sizeof w / sizeof w[0]);
+}
+
+// CANCELLED is for a caller who gave up its own call.
+static void
+what_others_wait_for_is_aborted_by_a_deletion(void **state)
+{
+    struct err e;
+    (void)state;
+    (void)err_set(&e, ERR_CANCELLED, "its sandbox was deleted");
+    expect_of_all(&e, ERR_ABORTED);
+    (void)stopping_say(&e, ERR_CANCELLED);
+    expect_of_all(&e, ERR_UNAVAILABLE);
+    (void)err_set(&e, ERR_INTERNAL, "the guest broke the protocol");
+    expect_of_all(&e, ERR_INTERNAL);
 }
 
 static char heard[64];
@@ -444,6 +481,7 @@ main(void)
         cmocka_unit_test_teardown(a_waiters_callback_may_remove_another_waiter, teardown),
         cmocka_unit_test_teardown(new_limits_do_not_call_waiters_for_a_pause, teardown),
         cmocka_unit_test_teardown(an_incomplete_deletion_is_reported_as_a_failure, teardown),
+        cmocka_unit_test_teardown(what_others_wait_for_is_aborted_by_a_deletion, teardown),
         cmocka_unit_test_teardown(observers_are_called_in_the_order_of_registration, teardown),
         cmocka_unit_test_teardown(
             an_observer_that_changes_a_sandbox_or_calls_observers_aborts_the_broker, teardown),
