@@ -10,6 +10,7 @@
 #include <yaml.h>
 
 #include "proto/arena.h"
+#include "proto/utf8.h"
 
 enum { TREE_BYTES_MAX = 16 * 1024 * 1024 };
 
@@ -48,6 +49,22 @@ fail_at(const struct yaml *y, yaml_mark_t at, const char *what, struct err *e)
 {
     return err_set(e, ERR_INVALID_ARGUMENT, "%s:%zu:%zu: %s", y->name, at.line + 1, at.column + 1,
                    what);
+}
+
+// libyaml would also read UTF-16, and names no place of a byte that is neither.
+static int
+check_encoding(const struct yaml *y, const char *bytes, size_t n, struct err *e)
+{
+    yaml_mark_t at = {0};
+    for (size_t one = 0; at.index < n; at.index += one) {
+        const bool line = bytes[at.index] == '\n';
+        one = utf8_decode(bytes + at.index, n - at.index, NULL);
+        if (one == 0 || bytes[at.index] == '\0')
+            return fail_at(y, at, "must be UTF-8", e);
+        at.line += line ? 1 : 0;
+        at.column = line ? 0 : at.column + 1;
+    }
+    return 0;
 }
 
 static int
@@ -217,7 +234,9 @@ yaml_tree_read(const char *name, const void *bytes, size_t n, bool lines, struct
     }
     yaml_parser_set_input_string(&parser, bytes, n);
     struct yaml_node *found = NULL;
-    int r = build(y, &parser, &found, e);
+    int r = check_encoding(y, bytes, n, e);
+    if (r == 0)
+        r = build(y, &parser, &found, e);
     yaml_parser_delete(&parser);
     if (r < 0) {
         yaml_tree_free(y);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A YAML file as a tree of text, mappings and lists; all other features of YAML are refused.
+// A YAML file in UTF-8 as a tree of text, mappings and lists; all other features of YAML are refused.
 //
 // libyaml's event parser reads it. Aliases, anchors, tags, further documents, duplicate keys, keys that are not plain
 // text, control bytes, nesting beyond YAML_DEPTH_MAX, more than YAML_NODES_MAX nodes and more than YAML_KEYS_MAX keys of one mapping are errors with line and

@@ -5,6 +5,7 @@ interrupted build leaves no sandbox."""
 
 import json
 import os
+import re
 import signal
 import tempfile
 import threading
@@ -84,6 +85,11 @@ def what_is_wrong_names_file_line_and_column(b):
                         ("steps: [{run: a}]\n" + "#" * (1 << 20), "larger than 1024 KiB")):
         code, made, said = build(b, write("wrong.yaml", text))
         check(code not in (0, 70) and words in said and (made is None or "error" in made), f"{text[:80]!r}: {code} {said}")
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
+        with open(os.path.join(BOX.name, "wide.yaml"), "w", encoding=encoding) as f:
+            f.write("steps: [{run: a}]\n")
+        code, _, said = build(b, f.name)
+        check(code != 0 and re.search("wide.yaml:1:[12]: must be UTF-8", said), f"{encoding}: {said}")
     code, _, said = build(b, "/nowhere/x.yaml")
     check(code != 0 and "No such file" in said, said)
     r = b.cli("template", "ls", "--no-cache")

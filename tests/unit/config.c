@@ -41,6 +41,7 @@ static const struct refusal refusals[] = {
     {"a: {b: {c: {d: {e: {f: {g: {h: {i: {j: {k: 1}}}}}}}}}}\n", "nested too deeply"},
     {"pool: \"1\\0002\"\n", "a control byte in a value"},
     {"pool: [1\n", "f:2:1:"},
+    {"pool: 1\n# \xc3\xa9 \xe9\n", "f:2:5: must be UTF-8"},
     {"pool: -1\n", "must be a whole number, such as 100, without a unit"},
     {"pool: 1.5\n", "must be a whole number"},
     {"pool: 1025\n", "must be from 0 to 1024"},
@@ -191,7 +192,7 @@ static void
 each_slot_may_have_a_sandbox(void **state)
 {
     (void)state;
-    static const char yaml[] = "ids: {slots: 20}\nquotas: {sandboxes: 20}\n";
+    static const char yaml[] = "\xef\xbb\xbfids: {slots: 20}\nquotas: {sandboxes: 20}\n";
     struct err e = {0};
     struct config *c = config_default();
     if (config_parse(c, "f", yaml, sizeof yaml - 1, &e) < 0)
