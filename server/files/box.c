@@ -121,7 +121,7 @@ on_agent_ended(void *cookie, const struct err *why)
     struct box *b = cookie;
     if (stopping_is(why)) // another one may be there soon
         (void)stopping_say(&b->why, ERR_UNAVAILABLE);
-    else if (!box_is_ended(b, &b->why))
+    else if (why->code == ERR_RESOURCE_EXHAUSTED || !box_is_ended(b, &b->why))
         b->why = *why;
     b->agent = NULL;
     b->sandbox = NULL;

@@ -27,6 +27,7 @@
 
 #include "proto/auto.h"
 #include "server/spawner/clone_here.h"
+#include "server/spawner/ops.h"
 #include "cgroup.h"
 #include "child.h"
 
@@ -203,6 +204,15 @@ plan_job(const Stockade__Guest__Start *s, const struct guest_packet *p, struct g
     return rc;
 }
 
+// Children inherit it (ops.h).
+static void
+set_oom_score(int score)
+{
+    char text[16];
+    int n = snprintf(text, sizeof text, "%d", score);
+    (void)!write(GUEST_FD_OOM, text, (size_t)n);
+}
+
 // Creates the child in job->cgroup. When it returns, the child has executed the program or failed.
 static int
 clone_into(struct job *job, const struct guest_plan *plan, struct err *e)
@@ -214,9 +224,11 @@ clone_into(struct job *job, const struct guest_plan *plan, struct err *e)
         .cgroup = (unsigned)job->cgroup,
     };
     report = (struct guest_report){0};
+    set_oom_score(OOM_SCORE_JOB);
     long pid = clone_here(&args);
     if (pid == 0)
         guest_child_run(plan, &report);
+    set_oom_score(OOM_SCORE_GUEST);
     if (pid < 0)
         return err_sys(e, (int)-pid, "clone into the job's cgroup");
     job->pid = (pid_t)pid;

@@ -141,16 +141,17 @@ map_filter(unsigned short *n, struct err *e)
 }
 
 // Ensures that descriptors 0 to 2 exist, so that a job's descriptor cannot get their numbers, and that none exists
-// above the three known ones.
+// above the known ones.
 static int
 tidy_descriptors(struct err *e)
 {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR | O_CLOEXEC) != fd)
             return err_set(e, ERR_FAILED_PRECONDITION, "descriptor %d is not there", fd);
-    if (syscall(SYS_close_range, GUEST_FD_SECCOMP + 1, ~0U, 0) < 0 ||
+    if (syscall(SYS_close_range, GUEST_FD_OOM + 1, ~0U, 0) < 0 ||
         fcntl(GUEST_FD_BROKER, F_SETFD, FD_CLOEXEC) < 0 ||
-        fcntl(GUEST_FD_CGROUP, F_SETFD, FD_CLOEXEC) < 0)
+        fcntl(GUEST_FD_CGROUP, F_SETFD, FD_CLOEXEC) < 0 ||
+        fcntl(GUEST_FD_OOM, F_SETFD, FD_CLOEXEC) < 0)
         return err_sys(e, errno, "close descriptors");
     return 0;
 }

@@ -43,8 +43,8 @@ struct agent {
     uint32_t number, pid; // pid: 0 before it has started
     enum agent_state state;
     bool takes_fd;
-    bool ours, known;   // a program of ours; its cgroup is in sandbox.ours
-    uint64_t oom_kills; // of its sandbox when it began, where the kernel counts none for its cgroup
+    bool ours, known;                  // a program of ours; its cgroup is in sandbox.ours
+    uint64_t oom_kills;                // of its sandbox when it began
     uint64_t oom_reported;             // of those since, which agent_out_of_memory() has reported
     const struct agent_events *events; // NULL: nobody waits for them any more
     void *cookie;
@@ -445,16 +445,21 @@ agents_failed(struct sandbox *s, uint32_t number, const char *text)
     return true;
 }
 
+static uint64_t
+oom_kills_of_sandbox(const struct agent *a)
+{
+    struct cgstat stat;
+    cgstat_read(&a->sandbox->dirs, 0, &stat);
+    return stat.v[STAT_OOM_KILLS] - a->oom_kills;
+}
+
 // Since it began, in its own cgroup (v2), or in the sandbox's (v1).
 static uint64_t
 oom_kills(const struct agent *a)
 {
     struct cgstat stat;
     cgstat_read(&a->sandbox->dirs, a->number, &stat);
-    if (cgstat_known(&stat, STAT_OOM_KILLS))
-        return stat.v[STAT_OOM_KILLS];
-    cgstat_read(&a->sandbox->dirs, 0, &stat);
-    return stat.v[STAT_OOM_KILLS] - a->oom_kills;
+    return cgstat_known(&stat, STAT_OOM_KILLS) ? stat.v[STAT_OOM_KILLS] : oom_kills_of_sandbox(a);
 }
 
 static void
@@ -512,12 +517,22 @@ agents_exited(struct sandbox *s, uint32_t number, uint32_t status)
     return true;
 }
 
+// All processes of a sandbox have the same out-of-memory score, so the guest may be the one that the kernel kills.
+static void
+gone(struct agent *a, const struct err *why)
+{
+    struct err e = *why;
+    if (e.code != ERR_CANCELLED && oom_kills_of_sandbox(a) > a->oom_reported)
+        out_of_memory(&e);
+    finish(a, &e);
+}
+
 void
 agents_gone(struct sandbox *s, const struct err *why)
 {
-    struct err e = *why;
+    const struct err e = *why;
     while (!list_empty(&s->agents))
-        finish(list_entry(s->agents.next, struct agent, of_sandbox), &e);
+        gone(list_entry(s->agents.next, struct agent, of_sandbox), &e);
 }
 
 static struct agent *

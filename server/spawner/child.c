@@ -40,14 +40,9 @@
 #include "io.h"
 
 // The descriptors' numbers before exec, in addition to ops.h's enum. The channel and the program are closed by exec.
-enum { FD_CHANNEL = 6, FD_EXE = 7, FD_DISK = 8 };
+enum { FD_CHANNEL = 7, FD_EXE = 8, FD_DISK = 9 };
 _Static_assert((int)FD_DISK <= (int)FD_CHILD_MAX,
                "the spawner keeps these numbers free of its own");
-
-// Jobs inherit it, together with the minimum that the kernel sets if root has CAP_SYS_RESOURCE (fs/proc/base.c,
-// __set_oom_adj): they are killed first when the host runs out of memory. The guest has the same value, but uses
-// little memory.
-enum { OOM_SCORE_ADJ = 1000 };
 
 // The guest keeps these: to start jobs under their uid, to signal them, and to drop the others for them. Where jobs are root
 // inside, it also keeps what they have.
@@ -60,6 +55,7 @@ enum {
 struct child {
     const struct child_plan *plan;
     int disk_fd;
+    int oom_fd;
 };
 
 static int
@@ -93,7 +89,11 @@ step_v1_cgroups(struct child *c, struct err *e)
 static int
 step_oom(struct child *c, struct err *e)
 {
-    return io_write_u64_at(c->plan->proc_fd, "self/oom_score_adj", OOM_SCORE_ADJ, e);
+    static const char name[] = "self/oom_score_adj";
+    c->oom_fd = openat(c->plan->proc_fd, name, O_WRONLY | O_CLOEXEC);
+    if (c->oom_fd < 0)
+        return err_sys(e, errno, "open /proc/%s", name);
+    return io_write_u64_at(c->plan->proc_fd, name, OOM_SCORE_GUEST, e);
 }
 
 static int
@@ -276,6 +276,7 @@ step_last_descriptors(struct child *c, struct err *e)
         {p->socket_fd, GUEST_FD_BROKER, 0},
         {p->cgroup->tree_fd, GUEST_FD_CGROUP, 0},
         {p->job_filter_fd, GUEST_FD_SECCOMP, 0},
+        {c->oom_fd, GUEST_FD_OOM, 0},
         {p->channel_fd, FD_CHANNEL, O_CLOEXEC},
         {p->exe_fd, FD_EXE, O_CLOEXEC},
         {c->disk_fd, FD_DISK, O_CLOEXEC},
@@ -340,7 +341,7 @@ static int (*const steps[])(struct child *, struct err *) = {
 static __attribute__((noreturn)) void
 child_main(const struct child_plan *p)
 {
-    struct child c = {.plan = p, .disk_fd = -1};
+    struct child c = {.plan = p, .disk_fd = -1, .oom_fd = -1};
     struct err e = {.code = ERR_OK};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
         if (steps[i](&c, &e) < 0)

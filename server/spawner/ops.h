@@ -53,6 +53,13 @@ enum {
     GUEST_FD_BROKER = 3,  // SOCK_SEQPACKET to the broker
     GUEST_FD_CGROUP = 4,  // the sandbox's cgroup v2 directory, a mount of its own
     GUEST_FD_SECCOMP = 5, // sealed memfd: struct sock_filter[] that every job loads before exec
+    GUEST_FD_OOM = 6,     // its own /proc/PID/oom_score_adj, to write
+
+    // proc(5). The kernel kills those with the highest score first, and their minimum is the guest's: root writes it with
+    // CAP_SYS_RESOURCE (fs/proc/base.c, __set_oom_adj). The distance is 5 % of the memory that has run out, which is more
+    // than a guest has: it is not chosen before a job that is smaller.
+    OOM_SCORE_GUEST = 950,
+    OOM_SCORE_JOB = 1000,
 
     // Descriptors that an agent program finds after exec (sandbox/agent.h); 0 to 2 are /dev/null.
     AGENT_FD_SOCKET = 3,  // SOCK_SEQPACKET to the broker

@@ -164,7 +164,8 @@ except OSError: print("no")
     check(b"yes" not in probe or not f.list(b"d"), "nothing is left where the file system has files without a name")
     f.write(b"d/f", b"1")
     f.write(b"d/f", b"2")
-    check(f.read(b"d/f") == b"2" and len(f.list(b"d")) == 1, "replaced")
+    check(f.read(b"d/f") == b"2", "replaced")
+    check(b"yes" not in probe or len(f.list(b"d")) == 1, "and nothing else is there")
 
 
 TESTS = [

@@ -68,7 +68,8 @@ become_guest(int socket, int cgroup)
     }
     static const int kept[] = {CAP_SETUID, CAP_SETGID, CAP_KILL, CAP_SETPCAP};
     int fds[] = {fcntl(socket, F_DUPFD, 20), fcntl(cgroup, F_DUPFD, 20),
-                 fcntl(in.job_fd, F_DUPFD, 20), fcntl(guest_exe, F_DUPFD_CLOEXEC, 20)};
+                 fcntl(in.job_fd, F_DUPFD, 20), open("/dev/null", O_WRONLY),
+                 fcntl(guest_exe, F_DUPFD_CLOEXEC, 20)};
     if (setns(in.userns_fd, CLONE_NEWUSER) < 0 || setgid(0) < 0 || setuid(0) < 0 ||
         setresgid(SANDBOX_UID_GUEST, SANDBOX_UID_GUEST, SANDBOX_UID_GUEST) < 0 ||
         prctl(PR_SET_KEEPCAPS, 1) < 0 ||
@@ -85,13 +86,13 @@ become_guest(int socket, int cgroup)
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++)
         if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, kept[i], 0, 0) < 0)
             inside_die("raise");
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         put_fd(fds[i], GUEST_FD_BROKER + i);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || filter_load(&in.guest, &e) < 0)
         inside_die("filter");
     char *argv[] = {(char[]){"stockade-guest"}, NULL};
     char *env[] = {NULL};
-    (void)syscall(SYS_execveat, fds[3], "", argv, env, AT_EMPTY_PATH);
+    (void)syscall(SYS_execveat, fds[4], "", argv, env, AT_EMPTY_PATH);
     inside_die("execute the guest");
 }
 

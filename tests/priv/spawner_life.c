@@ -204,12 +204,12 @@ a_guest_has_its_own_ids_four_capabilities_a_filter_and_nothing_else(void **state
     char path[64];
     (void)snprintf(path, sizeof path, "/proc/%d", pid);
     int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    assert_text(dir, "oom_score_adj", "1000");
+    assert_text(dir, "oom_score_adj", "950"); // jobs are killed before
     assert_text(dir, "environ", "");
     read_text(dir, "cmdline", text, sizeof text);
     assert_string_equal(text, "stockade-guest");
     (void)snprintf(path, sizeof path, "/proc/%d/fd", pid);
-    for (int fd = GUEST_FD_SECCOMP + 1; fd < 2048; fd++) {
+    for (int fd = GUEST_FD_OOM + 1; fd < 2048; fd++) {
         (void)snprintf(path, sizeof path, "fd/%d", fd);
         if (fd >= 16 && faccessat(dir, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
             fail_msg("descriptor %d is open in the guest", fd);
