@@ -131,7 +131,7 @@ a_sandbox_that_is_deleted_meanwhile_answers_and_leaves_no_layer(void **state)
     sandbox_destroy(box, &why, NULL);
     box = NULL;
     assert_true(w.called && !w.ok);
-    assert_int_equal(w.e.code, ERR_CANCELLED);
+    assert_int_equal(w.e.code, ERR_ABORTED);
     until(sandboxes_count(srv.sandboxes) == 0);
 }
 
