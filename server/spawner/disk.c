@@ -322,8 +322,9 @@ mount_one(void *cookie, struct err *e)
         return err_set(
             e, ERR_FAILED_PRECONDITION,
             "the folder was removed on the host: reload the broker (SIGHUP) when it is there again");
-    if (setns(w->to->pid_fd, CLONE_NEWNS) < 0)
-        return err_sys(e, errno, "enter the mount namespace");
+    int rc = tree_helper_enter(w->to->pid_fd, e);
+    if (rc < 0)
+        return rc;
     int auto_close root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     return root < 0 ? err_sys(e, errno, "open the root")
                     : disk_attach(fd, root, w->mount->at, w->to->uid, e);

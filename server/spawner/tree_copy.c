@@ -136,10 +136,10 @@ helper(void *cookie, struct err *e)
     struct copying *c = cookie;
     const bool other = c->mount_point[0] != '\0' || c->plan->sealed != NULL;
     int rc = c->plan->sealed != NULL ? open_sealed(c, e) : other ? open_other(c, e) : 0;
+    if (rc == 0)
+        rc = tree_helper_enter(c->plan->of.pid_fd, e);
     if (rc < 0)
         return rc;
-    if (setns(c->plan->of.pid_fd, CLONE_NEWNS) < 0)
-        return err_sys(e, errno, "enter the mount namespace");
     int auto_close root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0 || fchdir(c->plan->of.disk_fd) < 0)
         return err_sys(e, errno, "open the root and the disk");

@@ -2,7 +2,6 @@
 // See tree_swap.h: tree_drop_layer(). No file is removed one by one: the kernel frees the whole file system.
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -40,9 +39,12 @@ helper(void *cookie, struct err *e)
     char name[TREE_MOUNT_POINT], raw[TREE_MOUNT_POINT];
     tree_layers_mount_point(d->layer, name);
     (void)snprintf(raw, sizeof raw, "r%.2s", name);
-    if (setns(d->of->pid_fd, CLONE_NEWNS) < 0 || fchdir(d->of->disk_fd) < 0)
-        return err_sys(e, errno, "enter the mount namespace");
-    int rc = drop_one(name, e);
+    int rc = tree_helper_enter(d->of->pid_fd, e);
+    if (rc < 0)
+        return rc;
+    if (fchdir(d->of->disk_fd) < 0)
+        return err_sys(e, errno, "enter the disk");
+    rc = drop_one(name, e);
     return rc == 0 && d->of->layers->sealed[d->layer].mapped ? drop_one(raw, e) : rc;
 }
 

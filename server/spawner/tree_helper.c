@@ -30,6 +30,16 @@ helper(struct outcome *o)
 }
 
 int
+tree_helper_enter(int guest_fd, struct err *e)
+{
+    if (setns(guest_fd, CLONE_NEWNS) == 0)
+        return 0;
+    if (errno == ESRCH)
+        return err_set(e, ERR_ABORTED, "the first process of the sandbox has ended");
+    return err_sys(e, errno, "enter the mount namespace");
+}
+
+int
 tree_helper_run(int (*work)(void *cookie, struct err *e), void *cookie, int *helper_fd,
                 struct err *e)
 {

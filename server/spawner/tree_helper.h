@@ -9,3 +9,7 @@
 // be reaped when it ends; -1: none began.
 int tree_helper_run(int (*work)(void *cookie, struct err *e), void *cookie, int *helper_fd,
                     struct err *e);
+
+// For `work`: enters the mount namespace of a sandbox, of whose first process this is a pidfd. ABORTED: it is ending, and its removal
+// was not requested yet.
+int tree_helper_enter(int guest_fd, struct err *e);

@@ -6,7 +6,6 @@
 // forks of the fork.
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -14,6 +13,7 @@
 
 #include "holder.h"
 #include "io.h"
+#include "tree_helper.h"
 #include "tree_mount.h"
 #include "tree_swap_private.h"
 
@@ -84,11 +84,10 @@ tree_inherited_plan(struct tree_inherited *i, const struct tree_swap *s, uint32_
 int
 tree_enter_source(const struct tree_of *from, struct err *e)
 {
-    if (setns(from->pid_fd, CLONE_NEWNS) == 0 && fchdir(from->disk_fd) == 0)
-        return 0;
-    if (errno == ESRCH) // its guest has ended; that it is being removed is not known here yet
-        return err_set(e, ERR_ABORTED, "the sandbox that has the files ended meanwhile");
-    return err_sys(e, errno, "enter the mount namespace of the files");
+    int rc = tree_helper_enter(from->pid_fd, e);
+    if (rc < 0)
+        return err_wrap(e, "enter the sandbox that has the files");
+    return fchdir(from->disk_fd) < 0 ? err_sys(e, errno, "enter the disk of the files") : 0;
 }
 
 int

@@ -128,8 +128,10 @@ adopt_helper(void *cookie, struct err *e)
 {
     struct adoption *a = cookie;
     int rc = open_both(a, e);
-    if (rc == 0 && (setns(a->plan->of.pid_fd, CLONE_NEWNS) < 0 || fchdir(a->plan->of.disk_fd) < 0))
-        rc = err_sys(e, errno, "enter the mount namespace");
+    if (rc == 0)
+        rc = tree_helper_enter(a->plan->of.pid_fd, e);
+    if (rc == 0 && fchdir(a->plan->of.disk_fd) < 0)
+        rc = err_sys(e, errno, "enter the disk");
     if (rc == 0)
         rc = attach(a->raw_fd, a->raw, e);
     if (rc < 0)

@@ -23,7 +23,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -120,8 +119,9 @@ step_gather(struct work *w, struct err *e)
 static int
 step_enter(struct work *w, struct err *e)
 {
-    if (setns(w->plan->of.pid_fd, CLONE_NEWNS) < 0)
-        return err_sys(e, errno, "enter the mount namespace");
+    int rc = tree_helper_enter(w->plan->of.pid_fd, e);
+    if (rc < 0)
+        return rc;
     (void)umask(0);
     w->old_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (w->old_fd < 0 || fchdir(w->plan->of.disk_fd) < 0)

@@ -10,9 +10,12 @@
 
 #include <dirent.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include "tests/harness/inside.h"
 #include "proto/auto.h"
+#include "server/spawner/tree_helper.h"
 #include "server/spawner/tree_internal.h"
 #include "tests/harness/wait.h"
 
@@ -449,6 +452,26 @@ everyday_programs_work_under_the_filter(void **state)
     }
 }
 
+// The guest of a sandbox that is being deleted may have ended before the spawner knows.
+static void
+the_mounts_of_a_process_that_has_ended_cannot_be_entered(void **state)
+{
+    (void)state;
+    struct err e;
+    siginfo_t info;
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(0);
+    const int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    assert_true(tree_helper_enter(fd, &e) < 0);
+    assert_int_equal(e.code, ERR_ABORTED);
+    (void)close(fd);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
 static int
 run_all(void)
 {
@@ -467,6 +490,7 @@ run_all(void)
         cmocka_unit_test(a_stale_skeleton_is_removed),
         cmocka_unit_test(a_disk_can_grow_and_shrink_but_not_below_its_use),
         cmocka_unit_test(everyday_programs_work_under_the_filter),
+        cmocka_unit_test(the_mounts_of_a_process_that_has_ended_cannot_be_entered),
     };
     return cmocka_run_group_tests_name("tree", tests, NULL, NULL);
 }
