@@ -406,7 +406,11 @@ def check_81(broker, host):
             time_passes("the next look", 0.1)
             times.append(answer_time(broker))
         expect(max(times) < scaled(1), f"the broker took {max(times):.2f} s to answer")
-        quick = broker.cli("run", "--", "/bin/true")
+        # On an emulated processor a hundredth of it may not start a job within the broker's 10 s.
+        for _ in range(1 if scaled(1) == 1 else 10):
+            quick = broker.cli("run", "--", "/bin/true")
+            if quick.returncode == 0:
+                break
         expect(quick.returncode == 0, f"a neighbour's job failed: {quick.stderr.decode()}")
         expect(all(c.poll() is None for c in clients) and at_pids_limit(broker) == 100, "one of the 100 has ended")
         return f"100 at their limits; the broker answers in {sorted(times)[10] * 1000:.1f} ms, at most {max(times) * 1000:.0f}"
