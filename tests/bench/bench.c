@@ -144,6 +144,15 @@ bench_spawn(const char *const argv[])
     return status;
 }
 
+double
+bench_time(const char *const argv[])
+{
+    double from = bench_now();
+    if (bench_spawn(argv) != 0)
+        bench_die("%s failed", argv[0]);
+    return bench_now() - from;
+}
+
 static int
 execute(void *argv)
 {

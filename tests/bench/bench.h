@@ -36,6 +36,8 @@ double samples_at(const struct samples *s, double share);
 // Starts argv with stdin and stdout on /dev/null (posix_spawn) and waits. Returns its exit status as from wait(2),
 // -1: failed.
 int bench_spawn(const char *const argv[]);
+// The same; the time that it took, in microseconds. Ends this program if it fails.
+double bench_time(const char *const argv[]);
 
 // The same in new namespaces of every kind except user and time, and without mounts, cgroup, filter or first process.
 // No sandbox with namespaces can be faster. Needs root.

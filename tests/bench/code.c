@@ -108,15 +108,6 @@ run_cell(struct stockade *s, const char *context, const char *template, const ch
     return us;
 }
 
-static double
-run_plain(const char *const argv[])
-{
-    double from = bench_now();
-    if (bench_spawn(argv) != 0)
-        bench_die("%s failed", argv[0]);
-    return bench_now() - from;
-}
-
 // Until a sandbox of the template is warm.
 static void
 wait_for_warm(struct stockade *s, const char *template)
@@ -148,9 +139,9 @@ run_row(int row, struct stockade *s, const char *context, struct jupyter *j)
 {
     switch (row) {
     case PLAIN:
-        return run_plain(python);
+        return bench_time(python);
     case BWRAP:
-        return run_plain(bwrap_argv);
+        return bench_time(bwrap_argv);
     case JUPYTER:
         return run_jupyter(j);
     case CONTEXT:
@@ -160,7 +151,7 @@ run_row(int row, struct stockade *s, const char *context, struct jupyter *j)
     case WARM:
         return run_fresh(s, "warm", "print(1)");
     case PLAIN_PANDAS:
-        return run_plain(python_pandas);
+        return bench_time(python_pandas);
     default:
         return run_fresh(s, "pandas", PANDAS);
     }

@@ -68,24 +68,15 @@ run_in_stockade(struct stockade *s, const char *const *args, bool limits)
 }
 
 static double
-run_plain(const char *const argv[])
-{
-    double from = bench_now();
-    if (bench_spawn(argv) != 0)
-        bench_die("%s failed", argv[0]);
-    return bench_now() - from;
-}
-
-static double
 run_row(int row, struct stockade *s, const char *const *args)
 {
     switch (row) {
     case PLAIN:
-        return run_plain(plain_argv);
+        return bench_time(plain_argv);
     case BWRAP:
-        return run_plain(bwrap_argv);
+        return bench_time(bwrap_argv);
     case BWRAP_LIMITS:
-        return run_plain(limited_argv);
+        return bench_time(limited_argv);
     case STOCKADE:
         return run_in_stockade(s, args, false);
     default:

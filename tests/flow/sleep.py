@@ -15,6 +15,7 @@ import time
 
 from broker import Broker, small_disk
 from cli import expect
+from kept import box, refused, sh
 from runner import check, run_cases, until
 
 CONFIG = """
@@ -30,20 +31,6 @@ templates:
 """
 NO_OTHER = CONFIG.replace("  - {name: other, limits: {disk: 16M, memory: 128M}}\n", "")
 KILLS = int(os.environ.get("STOCKADE_KILLS", "3"))
-
-
-def refused(r, *words):
-    check(r.returncode not in (0, -9, -11) and r.stdout == b"", r)
-    for word in words:
-        check(word in r.stderr, f"{word} is not in {r.stderr}")
-
-
-def box(b, *more):
-    return expect(b.cli("create", *more), 0).stdout.decode().strip()
-
-
-def sh(b, sandbox, script):
-    return expect(b.cli("exec", sandbox, "--", "sh", "-c", script), 0).stdout.decode()
 
 
 def sleep(b, sandbox, *more):

@@ -25,8 +25,8 @@ templates:
 TURNS = 1000  # of a snapshot and a roll back
 
 
-def no(c, method, fields, code, *words):
-    failed = c.fails(SNAPSHOT + method, fields)
+def no(c, method, fields, code, *words, service=SNAPSHOT):
+    failed = c.fails(service + method, fields)
     text = f"{failed.message} {failed.details}"
     check(failed.code == code, f"{method} {fields}: {failed.code} {text}, not {code}")
     for word in words:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes over the wire and through the command: refusals, quotas, sharing, restarts, hostile content, kill -9, nothing left."""
 
+import functools
 import glob
 import os
 import signal
@@ -10,6 +11,7 @@ from api import EXISTS, NOT_FOUND, PRECONDITION, SANDBOX, connect, main
 from broker import Broker
 from runner import Skipped, check, until
 from slowness import scaled
+from snapshots import no as refused, sh
 from sp import EXHAUSTED, INVALID
 
 VOLUME = "/stockade.v1.VolumeService/"
@@ -26,19 +28,7 @@ templates:
     limits: {disk: 16M, inodes: 2000, memory: 128M}
 """
 
-
-def no(c, method, fields, code, *words, service=VOLUME):
-    failed = c.fails(service + method, fields)
-    text = f"{failed.message} {failed.details}"
-    check(failed.code == code, f"{method} {fields}: {failed.code} {text}, not {code}")
-    for word in words:
-        check(word in text, f"{method} {fields}: {word!r} is not in {text!r}")
-
-
-def sh(c, box, line):
-    job = c.finish(c.start(box, line))
-    check(job.result.outcome == 1, f"{line}: {job.result}")
-    return job.output.decode(errors="backslashreplace")
+no = functools.partial(refused, service=VOLUME)
 
 
 def make(c, name, size=8 * MIB, inodes=500):

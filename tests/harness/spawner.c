@@ -3,6 +3,9 @@
 #include "tests/harness/spawner.h"
 #include "tests/harness/folder.h"
 
+#include <sched.h>
+#include <sys/syscall.h>
+
 #include "proto/fdpass.h"
 
 const struct spawn_limits small_limits = {
@@ -285,6 +288,18 @@ guest_procs(int sandbox_fd)
 {
     static const char apart[] = "guest/cgroup.procs";
     return faccessat(sandbox_fd, apart, F_OK, 0) == 0 ? apart : "cgroup.procs";
+}
+
+void
+spawned_enter_network(const struct spawned *x)
+{
+    char text[16] = "";
+    int dir = x->fds[SPAWN_FD_CGROUP];
+    int fd = openat(dir, guest_procs(dir), O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
+    int pid_fd = (int)syscall(SYS_pidfd_open, strtol(text, NULL, 10), 0);
+    assert_true(pid_fd >= 0);
+    assert_int_equal(setns(pid_fd, CLONE_NEWNET), 0);
 }
 
 const char *

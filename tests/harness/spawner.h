@@ -88,6 +88,9 @@ const char *v2_mount(void);
 // The first process of a sandbox is in a cgroup of its own, or in the sandbox's. Returns the path of its cgroup.procs
 // below the sandbox's.
 const char *guest_procs(int sandbox_fd);
+
+// Enters the sandbox's network namespace; only for children of a test.
+void spawned_enter_network(const struct spawned *x);
 const char *container_path(const struct broker *b);
 
 // Number of folders in the container below a v1 controller; 0: none.

@@ -5,8 +5,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <sched.h>
-#include <sys/syscall.h>
 
 #include "bpf/net.h"
 
@@ -32,26 +30,13 @@ stop(void **state)
     return 0;
 }
 
-// Enters the sandbox's network namespace; only for children of this test.
-static void
-enter(void)
-{
-    char text[16] = "";
-    int dir = x.fds[SPAWN_FD_CGROUP];
-    int fd = openat(dir, guest_procs(dir), O_RDONLY | O_CLOEXEC);
-    assert_true(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
-    int pid_fd = (int)syscall(SYS_pidfd_open, strtol(text, NULL, 10), 0);
-    assert_true(pid_fd >= 0);
-    assert_int_equal(setns(pid_fd, CLONE_NEWNET), 0);
-}
-
 // Runs a function in the namespace, in a child.
 static pid_t
 inside_begin(int (*what)(void *arg), void *arg)
 {
     pid_t pid = fork();
     if (pid == 0) {
-        enter();
+        spawned_enter_network(&x);
         _exit(what(arg));
     }
     return pid;

@@ -4,9 +4,7 @@
 #include "tests/harness/spawner.h"
 #include "tests/harness/skip.h"
 
-#include <sched.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 
 enum { USUAL_TTL = 64, MARK = 77 };
 
@@ -31,19 +29,6 @@ stop(void **state)
     return 0;
 }
 
-// Enters the sandbox's network namespace; only for children of this test.
-static void
-enter(void)
-{
-    char text[16] = "";
-    int dir = x.fds[SPAWN_FD_CGROUP];
-    int fd = openat(dir, guest_procs(dir), O_RDONLY | O_CLOEXEC);
-    assert_true(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
-    int pid_fd = (int)syscall(SYS_pidfd_open, strtol(text, NULL, 10), 0);
-    assert_true(pid_fd >= 0);
-    assert_int_equal(setns(pid_fd, CLONE_NEWNET), 0);
-}
-
 // The TTL of the namespace; a mark other than 0 is written first.
 static int
 ttl(int mark)
@@ -51,7 +36,7 @@ ttl(int mark)
     int status = 0;
     pid_t pid = fork();
     if (pid == 0) {
-        enter();
+        spawned_enter_network(&x);
         int value = -1;
         FILE *f = fopen("/proc/sys/net/ipv4/ip_default_ttl", "r+e");
         if (f != NULL && mark != 0 && (fprintf(f, "%d", mark) < 0 || fflush(f) != 0))
@@ -142,7 +127,7 @@ hold_a_socket(void)
     assert_int_equal(pipe(pair), 0);
     pid_t pid = fork();
     if (pid == 0) {
-        enter();
+        spawned_enter_network(&x);
         int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         if (fd >= 0)
             (void)!write(pair[1], "x", 1);
