@@ -127,8 +127,8 @@ on_agent_ended(void *cookie, const struct err *why)
     b->sandbox = NULL;
     if (b->ops_n == 0)
         box_free(b);
-    else if (why->code == ERR_CANCELLED || why->code == ERR_ABORTED)
-        fail_all(b, b->why.code == ERR_UNAVAILABLE ? &b->why : why);
+    else if (why->code == ERR_CANCELLED || why->code == ERR_ABORTED || stopping_is(why))
+        fail_all(b, stopping_is(why) ? &b->why : why);
 }
 
 static const struct agent_events agent_events = {.packet = on_agent_packet,

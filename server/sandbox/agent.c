@@ -521,8 +521,8 @@ agents_exited(struct sandbox *s, uint32_t number, uint32_t status)
 static void
 gone(struct agent *a, const struct err *why)
 {
-    struct err e = *why;
-    if (e.code != ERR_CANCELLED && oom_kills_of_sandbox(a) > a->oom_reported)
+    struct err e = sandbox_gone_err(why);
+    if (why->code != ERR_CANCELLED && oom_kills_of_sandbox(a) > a->oom_reported)
         out_of_memory(&e);
     finish(a, &e);
 }

@@ -22,6 +22,9 @@ struct sandboxes {
     void *none_left_cookie;
 };
 
+// The reason of sandbox_destroy(), for who waits for the sandbox: CANCELLED would mean that their own callers cancelled them.
+struct err sandbox_gone_err(const struct err *why);
+
 // Changes the state. A change that the picture in sandbox.h does not contain is a bug of the broker and aborts.
 void sandbox_move(struct sandbox *s, enum sandbox_state to);
 

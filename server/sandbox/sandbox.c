@@ -216,13 +216,20 @@ close_network(struct sandbox *s)
     sandbox_hold(s);
 }
 
-// Calls wait for a change that will not come. CANCELLED would mean that their own callers cancelled them.
-static void
-end_waiters(struct sandbox *s, const struct err *why)
+struct err
+sandbox_gone_err(const struct err *why)
 {
     struct err e = *why;
     if (e.code == ERR_CANCELLED)
         e.code = stopping_is(why) ? ERR_UNAVAILABLE : ERR_ABORTED;
+    return e;
+}
+
+// Calls wait for a change that will not come.
+static void
+end_waiters(struct sandbox *s, const struct err *why)
+{
+    const struct err e = sandbox_gone_err(why);
     notify(s, WAIT_STATE, &e);
     notify(s, WAIT_LIMITS, &e);
     notify(s, WAIT_NETWORK, &e);

@@ -441,7 +441,7 @@ def a_deleted_sandbox_ends_its_operations(b, c):
     frame = c.recv(call)
     while frame.kind != sp.END:
         frame = c.recv(call)
-    check(frame.status.code in (1, UNAVAILABLE), str(frame))
+    check(frame.status.code in (ABORTED, UNAVAILABLE), str(frame))
     done.join()
 
 

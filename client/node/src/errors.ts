@@ -126,7 +126,7 @@ export class StockadeError extends Error {
   }
 }
 
-/** CANCELLED: the caller cancelled the call, or the sandbox was deleted. */
+/** CANCELLED: the caller cancelled the call. */
 export class CancelledError extends StockadeError {}
 /** UNKNOWN: the broker sent a code that this client does not know. */
 export class UnknownError extends StockadeError {}
@@ -154,7 +154,7 @@ export class ApprovalPendingError extends FailedPreconditionError {
     return this.subject ?? "";
   }
 }
-/** ABORTED: the call conflicted with another one; try again. */
+/** ABORTED: the call conflicted with another one, such as one that deleted the sandbox. */
 export class AbortedError extends StockadeError {}
 /** OUT_OF_RANGE: a position is beyond the end. */
 export class OutOfRangeError extends StockadeError {}
