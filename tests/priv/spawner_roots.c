@@ -67,6 +67,8 @@ start_reader(void)
     struct spawn_reply r = broker_ask(&b, &q, fds);
     if (!r.ok)
         fail_msg("%s", r.err.text);
+    struct spawn_request ping = {.op = SPAWN_PING};
+    assert_true(broker_ask(&b, &ping, NULL).ok); // it has closed what it sent with the answer
     struct reader x = {.fd = fds[0], .spawner_fd = -1};
     assert_int_equal(recvmsg(x.fd, &m, MSG_CMSG_CLOEXEC), 1);
     const struct cmsghdr *c = CMSG_FIRSTHDR(&m);
