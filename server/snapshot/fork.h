@@ -42,7 +42,7 @@ struct fork_request {
     struct simulation *simulation;
 };
 
-// done is called once, perhaps before this returns, unless fork_cancel() comes before: then the forks are removed again. NOT_FOUND: no such snapshot.
+// done is called once, perhaps before this returns (then *out has ended), unless fork_cancel() comes before: then the forks are removed again. NOT_FOUND: no such snapshot.
 // FAILED_PRECONDITION: jobs run, or it is not RUNNING. RESOURCE_EXHAUSTED: sandboxes, layers, or shared bytes.
 int fork_begin(struct sandbox *parent, struct pool *pool, const struct fork_request *q,
                fork_done *done, void *cookie, struct fork_op **out, struct err *e);

@@ -317,13 +317,16 @@ on_sealed(void *cookie, struct sandbox *s, const struct snapshot *p, const struc
     layer_of(s->snapshots, t->base)->pins++;
     const struct fork_request q = {
         .snapshot = "", .layer = t->base, .count = 1, .ttl_ms = b->ttl_ms};
+    struct fork_op *forking = NULL; // not b->forking, which begin_end() reads
     b->sealing = false;
-    int r = fork_begin(s, b->all->srv->pool, &q, on_forked, b, &b->forking, &e);
+    int r = fork_begin(s, b->all->srv->pool, &q, on_forked, b, &forking, &e);
     if (b->forked) {
         free(b);
     } else if (r < 0) {
         b->sealing = true;
         begin_end(b, &e);
+    } else {
+        b->forking = forking;
     }
 }
 

@@ -109,6 +109,24 @@ def what_is_not_there_is_refused(b, c):
     until(lambda: boxes(c) == {box}, "its sandbox goes")
 
 
+def a_begin_above_the_quota_of_sandboxes_is_refused(b, c):
+    """Its fork fails before the request for it returns."""
+    alone(b, c)
+    box = new(c)
+    forks = [s.id for s in c.unary(SANDBOX + "Fork", {"id": box, "count": 23}).sandboxes]
+    for _ in range(3):
+        no(c, "Begin", {"sandbox": box}, EXHAUSTED, "QUOTA_SANDBOXES")
+    try:
+        job(c, box, "true", ON_SUCCESS)
+        check(False, "a job in a transaction was started")
+    except Failed as failed:
+        check(failed.code == EXHAUSTED and failed.reason == "QUOTA_SANDBOXES", failed)
+    check(listed(c) == [], "none was begun")
+    c.unary(SANDBOX + "Delete", {"id": forks[0]})
+    discard(c, begin(c, box))
+    alone(b, c)
+
+
 def jobs_on_either_side_refuse_a_commit(b, c):
     box = new(c)
     tx = begin(c, box)
@@ -461,7 +479,7 @@ def nothing_is_left_over(b, c):
     check(b.settles(before), "the host is as it was")
 
 
-TESTS = [what_is_not_there_is_refused, jobs_on_either_side_refuse_a_commit, changes_that_do_not_fit_are_refused,
+TESTS = [what_is_not_there_is_refused, a_begin_above_the_quota_of_sandboxes_is_refused, jobs_on_either_side_refuse_a_commit, changes_that_do_not_fit_are_refused,
          a_commit_brings_all_and_a_discard_nothing, commits_in_turn_go_together_unless_they_touch_the_same,
          what_would_be_lost_conflicts, a_folder_that_hides_its_files_conflicts,
          names_that_are_not_text_conflict_by_their_bytes, a_rollback_is_a_change_of_the_sandbox,
