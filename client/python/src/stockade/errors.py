@@ -227,7 +227,7 @@ class ApprovalPending(FailedPrecondition):
 
 
 class Aborted(CallError):
-    """The call conflicted with another call at the same time, such as one that deleted its sandbox."""
+    """The call conflicted with another one, such as one that deleted its sandbox."""
 
     code = Code.ABORTED
 
