@@ -172,29 +172,33 @@ tenant_charge_quota(struct tenant *t, enum quota which, uint64_t n, struct err *
     return quota_refuse(&(struct quota_refusal){which, t->name, tenant_held(t, a), n, most}, e);
 }
 
+// No more than the quota, which may have been lowered: so a refusal lasts a minute at most.
 static uint64_t
-step_ns(const struct tenant *t)
+jobs_level(const struct tenant *t, uint64_t most, uint64_t now_ns)
 {
-    const uint64_t most = tenant_quota(t, QUOTA_JOBS_PER_MINUTE);
-    return most != UINT64_MAX ? MINUTE_NS / most : 0;
+    const uint64_t past_ns = now_ns > t->jobs_at_ns ? now_ns - t->jobs_at_ns : 0;
+    if (most == UINT64_MAX || past_ns >= MINUTE_NS)
+        return 0;
+    const uint64_t full = most * MINUTE_NS; // at most 6e18: see quota_table
+    const uint64_t level = t->jobs_level < full ? t->jobs_level : full;
+    return level > past_ns * most ? level - past_ns * most : 0;
 }
 
 uint64_t
 tenant_jobs_begun(const struct tenant *t, uint64_t now_ns)
 {
-    const uint64_t step = step_ns(t);
-    return step > 0 && t->jobs_until_ns > now_ns ? (t->jobs_until_ns - now_ns + step - 1) / step
-                                                 : 0;
+    const uint64_t level = jobs_level(t, tenant_quota(t, QUOTA_JOBS_PER_MINUTE), now_ns);
+    return (level + MINUTE_NS - 1) / MINUTE_NS;
 }
 
 int
 tenant_check_jobs(const struct tenant *t, uint64_t now_ns, struct err *e)
 {
-    const uint64_t step = t != NULL ? step_ns(t) : 0;
-    if (step == 0 || t->jobs_until_ns <= now_ns || t->jobs_until_ns - now_ns + step <= MINUTE_NS)
+    const uint64_t most = t != NULL ? tenant_quota(t, QUOTA_JOBS_PER_MINUTE) : UINT64_MAX;
+    const uint64_t level = most != UINT64_MAX ? jobs_level(t, most, now_ns) : 0;
+    if (most == UINT64_MAX || level + MINUTE_NS <= most * MINUTE_NS)
         return 0;
-    const uint64_t wait_ns = t->jobs_until_ns - now_ns + step - MINUTE_NS;
-    const uint64_t most = tenant_quota(t, QUOTA_JOBS_PER_MINUTE);
+    const uint64_t wait_ns = (level + MINUTE_NS - most * MINUTE_NS) / most;
     (void)quota_refuse(&(struct quota_refusal){QUOTA_JOBS_PER_MINUTE, t->name,
                                                tenant_jobs_begun(t, now_ns), 1, most},
                        e);
@@ -205,10 +209,12 @@ tenant_check_jobs(const struct tenant *t, uint64_t now_ns, struct err *e)
 void
 tenant_count_job(struct tenant *t, uint64_t now_ns)
 {
-    const uint64_t step = step_ns(t);
-    if (step == 0)
+    const uint64_t most = tenant_quota(t, QUOTA_JOBS_PER_MINUTE);
+    if (most == UINT64_MAX)
         return;
-    t->jobs_until_ns = (t->jobs_until_ns > now_ns ? t->jobs_until_ns : now_ns) + step;
+    t->jobs_level = jobs_level(t, most, now_ns) + MINUTE_NS;
+    t->jobs_at_ns = now_ns;
+    t->jobs_until_ns = now_ns + t->jobs_level / most;
     if (t->keep_until_ns < t->jobs_until_ns)
         t->keep_until_ns = t->jobs_until_ns;
 }

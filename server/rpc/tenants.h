@@ -33,7 +33,10 @@ struct tenant {
     struct list kept;     // jobs that have ended and can still be attached to, the oldest first
     struct share_bucket share;
     struct tenant_starts starts;
-    uint64_t jobs_until_ns; // uv_hrtime() at which the jobs of the last minute are forgotten
+    // Jobs that began in the last minute, each for MINUTE_NS, at jobs_at_ns; less by the quota with each ns that passes.
+    uint64_t jobs_level;
+    uint64_t jobs_at_ns;    // uv_hrtime()
+    uint64_t jobs_until_ns; // uv_hrtime() at which they are forgotten
     uint64_t keep_until_ns; // uv_hrtime(): remembered until then, even if nobody holds it
     // ---- its requests: conn_turn.c
     struct fair_use use;

@@ -160,6 +160,47 @@ jobs_of_a_minute_are_bounded_and_the_error_says_until_when(void **state)
 }
 
 static void
+begin_jobs(struct tenant *t, unsigned n, uint64_t now_ns)
+{
+    struct err e;
+    for (unsigned i = 0; i < n; i++) {
+        assert_int_equal(tenant_check_jobs(t, now_ns, &e), 0);
+        tenant_count_job(t, now_ns);
+    }
+    assert_true(tenant_check_jobs(t, now_ns, &e) < 0);
+}
+
+// SIGHUP with another quota: what has begun stays what it is.
+static void
+jobs_of_a_minute_count_as_many_under_another_quota(void **state)
+{
+    (void)state;
+    const uint64_t second = 1000000000;
+    static struct quotas q = {.usual = {[QUOTA_JOBS_PER_MINUTE] = 3}};
+    struct tenants ts = {.quotas = &q};
+    struct tenant *t = tenant_hold(&ts, "uid:1");
+    uint64_t now = 1000 * second;
+    struct err e;
+    begin_jobs(t, 3, now);
+    q.usual[QUOTA_JOBS_PER_MINUTE] = 100000;
+    assert_int_equal(tenant_jobs_begun(t, now), 3);
+    q.usual[QUOTA_JOBS_PER_MINUTE] = 6;
+    assert_int_equal(tenant_jobs_begun(t, now), 3);
+    begin_jobs(t, 3, now);
+    q.usual[QUOTA_JOBS_PER_MINUTE] = 2;
+    assert_int_equal(tenant_jobs_begun(t, now),
+                     2); // no more than the quota, so it ends within a minute
+    assert_true(tenant_check_jobs(t, now, &e) < 0);
+    assert_in_range(e.retry_ms, 30000, 30001);
+    assert_int_equal(tenant_jobs_begun(t, now + 60 * second), 0);
+    q.usual[QUOTA_JOBS_PER_MINUTE] = 0; // no limit
+    assert_int_equal(tenant_check_jobs(t, now, &e), 0);
+    assert_int_equal(tenant_jobs_begun(t, now), 0);
+    t->keep_until_ns = 0;
+    tenant_drop(t);
+}
+
+static void
 a_tenant_may_have_quotas_of_its_own(void **state)
 {
     (void)state;
@@ -187,6 +228,7 @@ main(void)
         cmocka_unit_test(what_a_tenant_used_of_its_shares_outlasts_its_last_connection),
         cmocka_unit_test(the_number_of_those_that_are_remembered_has_a_bound),
         cmocka_unit_test(jobs_of_a_minute_are_bounded_and_the_error_says_until_when),
+        cmocka_unit_test(jobs_of_a_minute_count_as_many_under_another_quota),
         cmocka_unit_test(a_tenant_may_have_quotas_of_its_own),
         cmocka_unit_test(bytes_beyond_the_share_are_refused),
         cmocka_unit_test(a_tenant_exists_while_it_is_held),
