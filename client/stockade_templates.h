@@ -51,6 +51,8 @@ struct stockade_template_options {
     const struct stockade_pair *env;
     size_t env_n;
     const char *workdir;
+    // one of this name, when the new one is on the disk; after a failure it is as it was
+    bool replace;
 };
 #define STOCKADE_TEMPLATE_OPTIONS_INIT STOCKADE_INIT(stockade_template_options)
 

@@ -136,6 +136,7 @@ stockade_template_create(struct stockade *s, const char *name, const char *sandb
     if (o.workdir != NULL)
         m.workdir = o.workdir;
     m.stop = o.stop;
+    m.replace = o.replace;
     const struct invocation i = {.method = SERVICE "Create",
                                  .request = &m.base,
                                  .response =

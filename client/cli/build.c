@@ -30,6 +30,8 @@ enum {
     STEP_MS = 10 * 60 * 1000,
     TTL_MS = 60 * 60 * 1000,
     ENV_MAX = 64,
+    KEPT_NAP_MS = 20,
+    KEPT_WAIT_MS = 10 * 1000,
 };
 
 struct build {
@@ -382,6 +384,21 @@ is_what_was_copied(const struct build *b, size_t i, const char *name)
            (key_of(b, i, now, &e) == 0 && strcmp(now, name) == 0);
 }
 
+// Another build keeps the same step at this moment, or did so a moment ago. Its files are the ones to go on from.
+static bool
+take_kept(struct build *b, const char *name)
+{
+    const struct timespec nap = {.tv_nsec = KEPT_NAP_MS * 1000000L};
+    for (unsigned ms = 0; ms < KEPT_WAIT_MS && interrupted == 0; ms += KEPT_NAP_MS) {
+        if (is_kept(b, name)) {
+            drop_sandbox(b);
+            return true;
+        }
+        (void)nanosleep(&nap, NULL);
+    }
+    return false;
+}
+
 static void
 keep(struct build *b, size_t i, const char *name)
 {
@@ -394,7 +411,7 @@ keep(struct build *b, size_t i, const char *name)
     } else if (stockade_snapshot_keep(b->s, b->sandbox, name, false, &p, &e) == 0) {
         go_on_from(b, name, p);
         stockade_free(p);
-    } else {
+    } else if (e.code != STOCKADE_ALREADY_EXISTS || !take_kept(b, name)) {
         not_kept(b, e.text);
     }
 }
@@ -461,10 +478,9 @@ make(struct build *b)
     struct stockade_template_options o = STOCKADE_TEMPLATE_OPTIONS_INIT;
     o.env = b->env;
     o.env_n = b->env_n;
+    o.replace = true;
     if (b->file.definition->workdir[0] != '\0')
         o.workdir = b->file.definition->workdir;
-    if (stockade_template_delete(b->s, b->name, &e) < 0 && e.code != STOCKADE_NOT_FOUND)
-        return fail(b, &e);
     if (stockade_template_create(b->s, b->name, b->sandbox, &o, &t, &e) < 0)
         return fail(b, &e);
     int code = EXIT_OK;

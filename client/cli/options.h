@@ -86,8 +86,8 @@ struct options {
     uint64_t sleep_after_ms;    // create
     uint64_t copy_max, copy_ms; // snapshot, fork
     bool check;                 // policy
-    bool prove, once, syscalls, resume, stop, keep, copy, force, recursive, parents, no_clobber,
-        no_cache;
+    bool prove, once, syscalls, resume, stop, replace, keep, copy, force, recursive, parents,
+        no_clobber, no_cache;
     bool patch, kept, host; // snapshot; rules
     bool json, bill, interactive, terminal, no_stdin, detach, follow, all, no_trunc, quiet, rules,
         prometheus, openmetrics, help, version;

@@ -83,6 +83,8 @@ const struct option_row template_options[] = {
      "with create: the sandbox whose files it gets, or SANDBOX:SNAPSHOT", NULL},
     {"stop", 0, OPTION_FLAG, AT(stop), NULL,
      "with create: cancel the jobs that run in the sandbox first", NULL},
+    {"replace", 0, OPTION_FLAG, AT(replace), NULL,
+     "with create: replace the template of this name; after a failure it is as it was", NULL},
     {"env", 'e', OPTION_ENV, AT(env), "NAME[=VALUE]",
      "with create: set an environment variable of its jobs", NULL},
     {"workdir", 'w', OPTION_PATH, AT(workdir), "PATH", "with create: working directory of its jobs",

@@ -109,7 +109,7 @@ is_readable(const struct made *m)
 {
     const struct store *store = made_store(m);
     const struct stored *r =
-        store == NULL ? NULL : store_find(store, m->tenant, STORE_TEMPLATE, m->image.name);
+        store == NULL ? NULL : store_find(store, m->tenant, STORE_TEMPLATE, m->record);
     return r == NULL || stored_can_be_read(r);
 }
 
@@ -228,6 +228,7 @@ create(struct server *s, struct call *c, const ProtobufCMessage *req)
                                        .snapshot = m->snapshot,
                                        .workdir = m->workdir,
                                        .stop = m->stop,
+                                       .replace = m->replace,
                                        .env = env,
                                        .env_n = (uint32_t)m->n_env};
         r = made_create(s->made, from, &spec, on_made, p, &op, &e);

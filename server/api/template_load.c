@@ -150,7 +150,7 @@ check_name(struct load *l, struct err *e)
         err_detail(e, "NAME_TAKEN", "name", "choose another name");
         return r;
     }
-    return made_may_add(l->s->made, l->archive.tenant, l->name, e);
+    return made_may_add(l->s->made, l->archive.tenant, l->name, false, e);
 }
 
 static int

@@ -181,6 +181,7 @@ kept_begin(struct sandbox *s, uint32_t layer, const struct kept_want *want, stor
                            .tenant = op->tenant,
                            .id = want->id,
                            .name = want->name,
+                           .again = want->again,
                            .about = want->about != NULL ? want->about : op->about,
                            .about_n = want->about != NULL ? want->about_n : op->about_n,
                            .layers_n = op->chain_n};

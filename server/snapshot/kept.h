@@ -22,8 +22,9 @@ struct kept_want {
     enum store_kind kind;
     // NULL: only that layer and those below; otherwise all, in this order
     const struct kept_tree *tree;
-    const char *id;       // of the record; "": a new one
-    const char *name;     // unique among the caller's of this kind; "": none
+    const char *id;   // of the record; "": a new one
+    const char *name; // unique among the caller's of this kind, unless `again`; "": none
+    bool again;
     const uint8_t *about; // NULL: what jobs did for the files (work.h)
     size_t about_n;
 };

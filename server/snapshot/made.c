@@ -37,7 +37,8 @@ struct made_op {
     struct snapshot_op *sealing; // NULL: it has ended
     struct kept_op *keeping;     // NULL: it has not begun
     struct store_op *storing;    // of a spool; NULL: it has not begun
-    made_done *done;             // NULL: nobody waits
+    bool replace;
+    made_done *done; // NULL: nobody waits
     void *cookie;
 };
 
@@ -111,22 +112,27 @@ made_export(const struct made *m, struct spool *to, store_done *done, void *cook
                      : store_export(store, r, to, done, cookie, out, e);
 }
 
-static struct made *
-find_named(const struct made_all *all, const char *tenant, const char *name)
+static bool
+is_named(const struct made *m, const char *tenant, const char *name)
 {
-    for (struct list *it = all->list.next; it != &all->list; it = it->next) {
-        struct made *m = list_entry(it, struct made, node);
-        if (strcmp(m->image.name, name) == 0 && strcmp(m->tenant, tenant) == 0)
-            return m;
-    }
-    return NULL;
+    return strcmp(m->image.name, name) == 0 && strcmp(m->tenant, tenant) == 0;
+}
+
+static bool
+is_being_deleted(const struct made *m)
+{
+    return !m->ready && m->record[0] != '\0';
 }
 
 struct made *
 made_find(const struct made_all *all, const char *tenant, const char *name)
 {
-    struct made *m = find_named(all, tenant, name);
-    return m != NULL && m->ready ? m : NULL;
+    for (struct list *it = all->list.next; it != &all->list; it = it->next) {
+        struct made *m = list_entry(it, struct made, node);
+        if (m->ready && is_named(m, tenant, name))
+            return m;
+    }
+    return NULL;
 }
 
 const struct template *
@@ -240,6 +246,21 @@ made_store(const struct made *m)
     return m->all->srv->store;
 }
 
+// Those of the same name: this one has taken their place.
+static void
+delete_others(const struct made *m)
+{
+    list_each(it, &m->all->list)
+    {
+        struct made *one = list_entry(it, struct made, node);
+        struct made_op *op = NULL;
+        struct err e;
+        if (one != m && one->ready && is_named(one, m->tenant, m->image.name) &&
+            made_delete(one, NULL, NULL, &op, &e) < 0)
+            log_err(LOG_WARNING, "template", &e);
+    }
+}
+
 void
 made_load(struct made_all *all)
 {
@@ -253,8 +274,10 @@ made_load(struct made_all *all)
         if (r->kind != STORE_TEMPLATE || r->dropped)
             continue;
         struct made *m = made_new(all, r->tenant->name, r->name);
-        if (m != NULL && read_record(m, r, &e) == 0)
+        if (m != NULL && read_record(m, r, &e) == 0) {
+            delete_others(m);
             continue;
+        }
         if (m == NULL)
             (void)err_sys(&e, ENOMEM, "read a template");
         else
@@ -280,6 +303,7 @@ end(struct made_op *op, const struct err *failed)
     } else {
         log_event(LOG_INFO, "template-made", "%s of %s, from %s%s", m->image.name, m->tenant,
                   m->loaded_by[0] != '\0' ? "an archive" : "sandbox ", m->sandbox);
+        delete_others(m);
         op->done(op->cookie, m, NULL);
     }
     free(op);
@@ -368,17 +392,21 @@ describe(const struct made *m, const struct sandbox *from, uint32_t layer, size_
 }
 
 int
-made_may_add(const struct made_all *all, const char *tenant, const char *name, struct err *e)
+made_may_add(const struct made_all *all, const char *tenant, const char *name, bool replace,
+             struct err *e)
 {
-    uint32_t n = 0;
-    for (struct list *it = all->list.next; it != &all->list; it = it->next)
-        n += strcmp(list_entry(it, struct made, node)->tenant, tenant) == 0;
-    if (find_named(all, tenant, name) != NULL) {
+    uint32_t n = 0, named = 0;
+    for (struct list *it = all->list.next; it != &all->list; it = it->next) {
+        const struct made *m = list_entry(it, struct made, node);
+        n += strcmp(m->tenant, tenant) == 0 && !(replace && is_being_deleted(m));
+        named += is_named(m, tenant, name);
+    }
+    if (named > 0 && !replace) {
         int r = err_set(e, ERR_ALREADY_EXISTS, "a template with the name %s already exists", name);
         err_detail(e, "NAME_TAKEN", "name", "delete it first, or choose another name");
         return r;
     }
-    if (n < MADE_OF_TENANT)
+    if (n < MADE_OF_TENANT || (n == MADE_OF_TENANT && named > 0))
         return 0;
     int r = err_set(e, ERR_RESOURCE_EXHAUSTED, "there are %d templates, the maximum for one caller",
                     MADE_OF_TENANT);
@@ -394,8 +422,12 @@ keep(struct made_op *op, struct sandbox *from, uint32_t layer, struct err *e)
     uint8_t *auto_free about = describe(op->m, from, layer, &n, e);
     if (about == NULL)
         return err_errno(e);
-    const struct kept_want want = {
-        .kind = STORE_TEMPLATE, .id = "", .name = op->m->image.name, .about = about, .about_n = n};
+    const struct kept_want want = {.kind = STORE_TEMPLATE,
+                                   .id = "",
+                                   .name = op->m->image.name,
+                                   .again = op->replace,
+                                   .about = about,
+                                   .about_n = n};
     return kept_begin(from, layer, &want, on_kept, op, &op->keeping, e);
 }
 
@@ -440,7 +472,7 @@ made_create(struct made_all *all, struct sandbox *from, const struct made_spec *
     if (r == 0)
         r = store_available(all->srv->store, e);
     if (r == 0)
-        r = made_may_add(all, from->tenant->name, spec->name, e);
+        r = made_may_add(all, from->tenant->name, spec->name, spec->replace, e);
     if (r == 0 && spec->snapshot[0] != '\0' &&
         (p = snapshots_find(from, spec->snapshot, e)) == NULL) {
         err_detail(e, NULL, "snapshot", NULL);
@@ -454,6 +486,7 @@ made_create(struct made_all *all, struct sandbox *from, const struct made_spec *
         return err_sys(e, ENOMEM, "make a template");
     }
     op->all = all;
+    op->replace = spec->replace;
     op->done = done;
     op->cookie = cookie;
     *out = op;
@@ -481,7 +514,7 @@ made_take(struct made_all *all, const struct made_foreign *f, made_done *done, v
                                     .template = f->on->name,
                                     .parts_max = f->on->root_writable ? KEEP_PARTS_MAX : 1,
                                     .set_id = f->on->user_root};
-    int r = made_may_add(all, f->tenant, f->name, e);
+    int r = made_may_add(all, f->tenant, f->name, false, e);
     if (r == 0 && spool_streams(f->from) > LAYERS_DEPTH) {
         r = err_set(e, ERR_INVALID_ARGUMENT, "the archive is refused: it has more than %d layers",
                     LAYERS_DEPTH);
@@ -515,10 +548,12 @@ on_dropped(void *cookie, struct stored *r, const struct err *failed)
 {
     struct made_op *op = cookie;
     (void)r;
-    if (failed == NULL)
-        forget(op->m);
+    if (failed == NULL || made_find(op->all, op->m->tenant, op->m->image.name) != NULL)
+        forget(op->m); // of one that was replaced, the next start deletes the record
     else
         op->m->ready = true; // it is still there
+    if (failed != NULL && op->done == NULL)
+        log_err(LOG_WARNING, "template", failed);
     if (op->done != NULL)
         op->done(op->cookie, NULL, failed);
     free(op);

@@ -2,6 +2,7 @@
 // Templates that callers made from the files of sandboxes.
 //
 //   create   (seal the files of now) -> kept_begin(): layers and a record on the disk, which says how the files came about
+//   replace  the same, and then the record of the old one goes; after a crash in between the start removes it
 //   start    the records of the store
 //   use      kept_lay(): a new sandbox shows the layers, before its caller gets it (sandbox/image.h)
 //   delete   the record goes; a layer stays as long as a sandbox shows it or another record has it
@@ -52,6 +53,7 @@ struct made {
 struct made_spec {
     const char *name, *snapshot, *workdir; // snapshot "": the files of now
     bool stop;                             // cancel the jobs that run first
+    bool replace;                          // one of this name
     const struct template_env *env;        // the caller's
     uint32_t env_n;
 };
@@ -81,8 +83,9 @@ struct made_foreign {
 };
 int made_take(struct made_all *all, const struct made_foreign *f, made_done *done, void *cookie,
               struct made_op **out, struct err *e);
-// Whether the tenant may have one more, of this name. ALREADY_EXISTS, RESOURCE_EXHAUSTED (TEMPLATES).
-int made_may_add(const struct made_all *all, const char *tenant, const char *name, struct err *e);
+// Whether the tenant may have one more, of this name, or instead of this one. ALREADY_EXISTS, RESOURCE_EXHAUSTED (TEMPLATES).
+int made_may_add(const struct made_all *all, const char *tenant, const char *name, bool replace,
+                 struct err *e);
 
 // Starts to write its layers to an empty spool (store_export()).
 int made_export(const struct made *m, struct spool *to, store_done *done, void *cookie,
@@ -92,7 +95,7 @@ int made_export(const struct made *m, struct spool *to, store_done *done, void *
 struct list *made_archives(struct made_all *all);
 const char *made_node(const struct made_all *all);
 
-// Starts to delete one, which is not found from now on. done's m is NULL; made_unwait() only forgets who waits.
+// Starts to delete one, which is not found from now on. done's m is NULL, and done may be; made_unwait() only forgets who waits.
 int made_delete(struct made *m, made_done *done, void *cookie, struct made_op **out, struct err *e);
 
 void made_unwait(struct made_op *op);

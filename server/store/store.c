@@ -414,7 +414,7 @@ check_want(struct store *s, const struct store_want *w, const struct tenant *t, 
 {
     uint32_t records = 0;
     const uint64_t held = store_held(s, t, &records);
-    if (w->name[0] != '\0' && name_is_taken(s, t, w)) {
+    if (w->name[0] != '\0' && !w->again && name_is_taken(s, t, w)) {
         int r = err_set(e, ERR_ALREADY_EXISTS, "%s keeps a state with the name %s already",
                         w->tenant, w->name);
         err_detail(e, "NAME_IN_USE", "name", "choose another name, or delete that one");

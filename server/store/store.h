@@ -113,7 +113,8 @@ struct store_want {
     enum store_kind kind;
     const char *tenant;
     const char *id;   // of the record; "": a new one
-    const char *name; // unique; ALREADY_EXISTS otherwise
+    const char *name; // unique, unless `again`; ALREADY_EXISTS otherwise
+    bool again;
     const uint8_t *about;
     size_t about_n;
     uint32_t layers_n;

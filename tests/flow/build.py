@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import tempfile
 import threading
 import time
@@ -14,6 +15,7 @@ import time
 from broker import Broker
 from root_inside import needs_the_ids_of_usr, reachable
 from runner import Skipped, check, run_cases, until
+from slowness import scaled
 
 CONFIG = """
 quotas: {kept_bytes_per_caller: 256M}
@@ -191,6 +193,26 @@ def a_full_quota_ends_the_build_or_only_its_memory(b):
     path = write("big2.yaml", "limits: {disk: 200M}\nsteps:\n  - run: head -c 150000001 /dev/urandom >big\n")
     code, made, said = build(b, path)
     check(code != 0 and "not kept for other builds" in said and "quotas.kept_bytes_per_caller" in said, said)
+    code, made, said = build(b, path, "--name", "big", "--no-cache")
+    check(code != 0 and "quotas.kept_bytes_per_caller" in said, said)
+    check(b.cli("run", "--template", "big", "--", "stat", "-c", "%s", "big", "more").stdout == b"150000000\n40000000\n", "it is as it was")
+    no_sandbox(b)
+
+
+def builds_at_the_same_time_share_their_steps(b):
+    """Each has run the first step when the others keep it."""
+    path = write("same.yaml", "steps:\n  - run: cat /proc/sys/kernel/random/uuid >one; sleep 0.5\n  - run: cat one >two\n")
+    other = write("other.yaml", "steps:\n  - run: cat /proc/sys/kernel/random/uuid >one; sleep 0.5\n  - run: cat one one >two\n")
+    builds = [b.popen("template", "build", "-o", "json", p, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for p in (path, path, path, other)]
+    digests = []
+    for p in builds:
+        said, why = p.communicate(timeout=scaled(60))
+        check(p.returncode == 0 and why == b"", why)
+        digests.append(json.loads(said)["digest"])
+    check(len(set(digests[:3])) == 1, digests)
+    one, two = (b.cli("run", "--template", name, "--", "cat", "one").stdout for name in ("same", "other"))
+    check(one == two != b"", f"{one} {two}")
+    check(cached(build(b, path)[1]) == cached(build(b, other)[1]) == [True, True], "all steps are kept")
     no_sandbox(b)
 
 
@@ -315,7 +337,8 @@ ready: jq --version
 TESTS = [what_is_wrong_names_file_line_and_column, steps_run_once_and_are_kept, the_broker_says_what_was_done_also_for_kept_steps,
          a_failing_step_shows_its_output_and_line_and_keeps_the_template, root_inside_changes_usr,
          a_step_is_kept_for_the_files_that_were_copied, what_a_step_is_made_of_is_not_confused,
-         a_huge_file_does_not_hold_an_interrupt_up, a_file_without_an_end_does_not_hold_a_build_up, a_full_quota_ends_the_build_or_only_its_memory, an_interrupted_build_leaves_no_sandbox,
+         a_huge_file_does_not_hold_an_interrupt_up, a_file_without_an_end_does_not_hold_a_build_up, a_full_quota_ends_the_build_or_only_its_memory,
+         builds_at_the_same_time_share_their_steps, an_interrupted_build_leaves_no_sandbox,
          pruned_steps_are_run_again_and_templates_keep_their_files,
          a_package_is_installed_once_and_a_hundred_jobs_start_with_it, a_killed_broker_loses_no_kept_step]
 

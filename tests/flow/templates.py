@@ -10,7 +10,9 @@ import subprocess
 import threading
 
 from broker import Broker
+from cli import expect
 from runner import check, run_cases, until
+from slowness import scaled
 
 CONFIG = """
 quotas: {sandboxes_per_caller: 100, kept_bytes_per_caller: 64M}
@@ -109,6 +111,55 @@ def a_snapshot_becomes_one_and_one_is_made_on_another(b):
     b.cli("template", "rm", "second")
 
 
+def records(b):
+    return set(glob.glob(f"{b.state}/store/*.record"))
+
+
+def one_is_replaced_as_a_whole_or_not_at_all(b):
+    """Sandboxes keep their files. What a crash has left of the old one goes at the next start."""
+    box(b, "work", script="echo old >A")
+    expect(b.cli("snapshot", "create", "--keep", "work", "k"), 0)  # so the layer of the old template stays
+    before = records(b)
+    make(b, "t", "work", "--replace")
+    box(b, "of-old", "--template", "t")
+    record, = records(b) - before
+    with open(record, "rb") as f:
+        old = f.read()
+    sh(b, "echo new >A", box="work")
+    box(b, "big", script="head -c 70000000 /dev/urandom >big")
+    for name, source, words in (("default", "work", b"the host has a template"), ("t", "big", b"quotas.kept_bytes_per_caller")):
+        r = b.cli("template", "create", name, "--from", source, "--replace")
+        check(r.returncode != 0 and words in r.stderr, r)
+        check(sh(b, "cat A", "--template", "t") == "old\n", "it is as it was")
+    make(b, "t", "work", "--replace")
+    check(sh(b, "cat A", "--template", "t") == "new\n" and sh(b, "cat A", box="of-old") == "old\n", "the new files for new ones")
+    until(lambda: not os.path.exists(record), "the old record goes")
+    b.stop()
+    with open(record, "wb") as f:
+        f.write(old)
+    os.chmod(record, 0o600)
+    os.chown(record, *(os.stat(f"{b.state}/store").st_uid,) * 2)
+    b.start()
+    check([t["name"] for t in b.json("template", "ls")[1]] == ["default", "builder", "t"], b.json("template", "ls"))
+    check(sh(b, "cat A", "--template", "t") == "new\n", "the new one has taken its place")
+    until(lambda: not os.path.exists(record), "the old record goes")
+    expect(b.cli("snapshot", "rm", "k"), 0)
+
+
+def many_replace_one_at_the_same_time(b):
+    for i in range(6):
+        box(b, f"work{i}", script=f"echo {i} >A; echo {i} >B")
+    made = [b.popen("template", "create", "t", "--from", f"work{i}", "--replace", stdout=subprocess.PIPE, stderr=subprocess.PIPE) for i in range(6)]
+    for p in made:
+        _, why = p.communicate(timeout=scaled(60))
+        check(p.returncode == 0, why)
+    one, two = sh(b, "cat A B", "--template", "t").split()
+    check(one == two and [t["name"] for t in b.json("template", "ls")[1]] == ["default", "builder", "t"], f"{one} {two}")
+    until(lambda: len(records(b)) == 1, "one record is left")
+    expect(b.cli("template", "rm", "t"), 0)
+    check(b.cli("template", "show", "t").returncode != 0, "none is left")
+
+
 def its_environment_and_folder_are_those_of_jobs(b):
     # Where the ids of /usr cannot be mapped, root inside does not own its folders.
     file = "/srv/x" if ": /usr: " in b.feature("idmapped-mounts")["detail"] else "/usr/bin/x"
@@ -157,6 +208,8 @@ def many_are_refused_and_nothing_is_left_of_those_that_were_made(b):
     while made < 70 and b.cli("template", "create", f"t{made}", "--from", "work").returncode == 0:
         made += 1
     check(made == 64, f"{made} were made")
+    for i in range(3):
+        make(b, f"t{i}", "work", "--replace")
     r = b.cli("template", "create", "more", "--from", "work")
     check(b"the maximum for one caller" in r.stderr, r)
     check(len(b.json("template", "ls")[1]) == 66, "listed")
@@ -311,8 +364,8 @@ def a_kill_in_the_middle_leaves_all_or_nothing(b):
 # Those with a network come first: after its first start again the broker has no BPF programs.
 TESTS = [what_is_wrong_is_refused_and_says_so, a_template_while_jobs_run_needs_stop, sandboxes_begin_with_its_files_and_share_no_change,
          a_snapshot_becomes_one_and_one_is_made_on_another, its_environment_and_folder_are_those_of_jobs, batches_and_cells_take_it,
-         it_is_the_callers_alone, many_are_refused_and_nothing_is_left_of_those_that_were_made,
-         they_outlast_sandbox_broker_and_host, what_jobs_did_is_written_down_by_the_broker, kept_snapshots_remember_it_too,
+         it_is_the_callers_alone, many_replace_one_at_the_same_time, many_are_refused_and_nothing_is_left_of_those_that_were_made,
+         one_is_replaced_as_a_whole_or_not_at_all, they_outlast_sandbox_broker_and_host, what_jobs_did_is_written_down_by_the_broker, kept_snapshots_remember_it_too,
          damaged_and_newer_ones_are_refused_and_stay, the_quota_of_kept_bytes_holds, a_kill_in_the_middle_leaves_all_or_nothing]
 
 if __name__ == "__main__":

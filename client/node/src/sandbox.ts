@@ -406,7 +406,8 @@ export class Sandbox implements AsyncDisposable {
   /**
    * Makes a template of its files, of now or of `snapshot`: `template: name` of other calls begins with them. `stop`:
    * cancel the jobs that run in it first; without a snapshot there must be none. `env`, `workdir`: of the jobs of its
-   * sandboxes. It is on the broker's disk and outlasts the broker, until `deleteTemplate`. Rejects with
+   * sandboxes. `replace`: a template of this name is replaced; after a failure it is as it was. It is on the broker's
+   * disk and outlasts the broker, until `deleteTemplate`. Rejects with
    * FailedPreconditionError, AlreadyExistsError, NotFoundError and ResourceExhaustedError.
    */
   async makeTemplate(
@@ -416,14 +417,16 @@ export class Sandbox implements AsyncDisposable {
       stop?: boolean;
       env?: Readonly<Record<string, string>>;
       workdir?: string;
+      replace?: boolean;
     } & CallControl = {},
   ): Promise<SandboxTemplate> {
-    knownOptions(options, { ...OPTIONS.control, snapshot: true, stop: true, env: true, workdir: true });
+    knownOptions(options, { ...OPTIONS.control, snapshot: true, stop: true, env: true, workdir: true, replace: true });
     const request = {
       name,
       sandbox: this.id,
       snapshot: optionalText(options.snapshot, "snapshot"),
       stop: options.stop ?? false,
+      replace: options.replace ?? false,
       workdir: optionalText(options.workdir, "workdir"),
       env: Object.entries(textsOf(options.env, "env")).map(([key, value]) => ({ name: key, value })),
     };

@@ -335,6 +335,7 @@ class Box:
         stop: bool,
         env: Optional[Mapping[str, str]],
         workdir: Optional[str],
+        replace: bool,
     ) -> TemplateInfo:
         request = made(
             template_service_pb2.TemplateServiceCreateRequest,
@@ -342,6 +343,7 @@ class Box:
             sandbox=self.id,
             snapshot=optional("snapshot", snapshot),
             stop=stop,
+            replace=replace,
             workdir=optional("workdir", workdir),
             env=[
                 process_service_pb2.EnvironmentVariable(name=key, value=value)

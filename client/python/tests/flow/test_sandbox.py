@@ -84,6 +84,7 @@ def test_a_template_is_made_of_files(sandbox: Sandbox, client: Client) -> None:
         assert (made.name, made.of_host, made.env) == ("made", False, {"B": "b"})
         with pytest.raises(stockade.AlreadyExists):
             sandbox.make_template("made")
+        made = sandbox.make_template("made", env={"B": "b"}, workdir="/home", replace=True)
         said = stockade.run("sh", "-c", "cat ~/A; echo $B; pwd", template="made", client=client)
         assert said.stdout == "a\nb\n/home\n"
         assert [t.name for t in client.templates()][-1] == "made"

@@ -427,6 +427,7 @@ class Sandbox(Box, AsyncScoped):
         stop: bool = False,
         env: Optional[Mapping[str, str]] = None,
         workdir: Optional[str] = None,
+        replace: bool = False,
     ) -> TemplateInfo:
         """Make a template of its files: ``run(..., template=name)`` and others begin with them.
 
@@ -434,12 +435,13 @@ class Sandbox(Box, AsyncScoped):
         ``stop``      cancel the jobs that run in it first; without a snapshot there must be none
         ``env``       environment of the jobs of its sandboxes
         ``workdir``   their working directory
+        ``replace``   a template of this name is replaced; after a failure it is as it was
 
         It is on the broker's disk and outlasts this sandbox and the broker, until
         ``Client.delete_template``. Raises ``FailedPrecondition``, ``AlreadyExists``, ``NotFound``,
         ``ResourceExhausted``.
         """
-        return await self._make_template(name, snapshot, stop, env, workdir)
+        return await self._make_template(name, snapshot, stop, env, workdir, replace)
 
     def snapshots(self) -> AsyncIterator[SnapshotInfo]:
         """Iterate over its snapshots, oldest first."""
