@@ -19,6 +19,7 @@
 #include "proto/now.h"
 #include "build_file.h"
 #include "build_key.h"
+#include "build_output.h"
 #include "cli.h"
 #include "copy.h"
 #include "json.h"
@@ -26,7 +27,6 @@
 #include "units.h"
 
 enum {
-    OUTPUT_SHOWN = 64 * 1024, // the end of a failed step's output
     STEP_MS = 10 * 60 * 1000,
     TTL_MS = 60 * 60 * 1000,
     ENV_MAX = 64,
@@ -46,9 +46,7 @@ struct build {
     char kept[BUILD_NAME];     // the snapshot with the files so far; "": none
     struct stockade_pair env[ENV_MAX];
     size_t env_n;
-    char *output; // of the step; the end of it
-    size_t output_n;
-    bool output_cut, live;
+    struct build_output output; // of the step
     json_t *steps;
 };
 
@@ -188,38 +186,13 @@ on_output(void *cookie, int stream, const void *bytes, size_t n, uint64_t offset
     struct build *b = cookie;
     (void)stream;
     (void)offset;
-    if (b->live)
-        (void)fwrite(bytes, 1, n, stderr);
-    if (n > OUTPUT_SHOWN) {
-        bytes = (const char *)bytes + (n - OUTPUT_SHOWN);
-        n = OUTPUT_SHOWN;
-    }
-    if (b->output_n + n > OUTPUT_SHOWN) {
-        const size_t over = b->output_n + n - OUTPUT_SHOWN;
-        memmove(b->output, b->output + over, b->output_n - over);
-        b->output_n -= over;
-        b->output_cut = true;
-    }
-    memcpy(b->output + b->output_n, bytes, n);
-    b->output_n += n;
+    build_output_add(&b->output, bytes, n);
     return 0;
-}
-
-static void
-show_output(const struct build *b)
-{
-    if (b->live || b->o->json || b->output_n == 0)
-        return;
-    if (b->output_cut)
-        (void)fputs("...\n", stderr);
-    (void)fwrite(b->output, 1, b->output_n, stderr);
-    if (b->output[b->output_n - 1] != '\n')
-        (void)fputc('\n', stderr);
 }
 
 // Its output and the line; with -o json both in one object.
 static int
-judge(const struct build *b, const char *where, const struct stockade_result *r)
+judge(struct build *b, const char *where, const struct stockade_result *r)
 {
     char why[256];
     if (r->outcome == STOCKADE_OUTCOME_EXITED && r->exit_code == 0)
@@ -230,12 +203,13 @@ judge(const struct build *b, const char *where, const struct stockade_result *r)
         (void)snprintf(why, sizeof why, "it reached the limit %s", r->limits[0].name);
     else
         (void)snprintf(why, sizeof why, "%s: %.200s", cli_outcome_name(r->outcome), r->reason);
-    show_output(b);
-    if (b->o->json) {
+    if (!b->o->json) {
+        build_output_show(&b->output);
+    } else {
         json_t *o = json_pack("{s{ss ss}}", "error", "reason", "STEP_FAILED", "text", why);
         json_t *error = json_object_get(o, "error");
         (void)json_object_set_new(error, "where", json_string(where));
-        (void)json_set_bytes(error, "output", b->output, b->output_n);
+        (void)json_set_bytes(error, "output", b->output.bytes, b->output.n);
         (void)json_object_set(o, "steps", b->steps);
         (void)json_put(o);
     }
@@ -261,8 +235,7 @@ run_shell(struct build *b, const char *sandbox, const char *script, const char *
     o.limits.wall_ms = STEP_MS;
     if (timeout[0] != '\0')
         (void)units_duration_ms(timeout, &o.limits.wall_ms);
-    b->output_n = 0;
-    b->output_cut = false;
+    build_output_clear(&b->output);
     int rc = stockade_start(b->s, &o, &h, &r, &e);
     int code = rc < 0 ? fail(b, &e) : judge(b, where, r);
     stockade_free(r);
@@ -575,7 +548,7 @@ build_template(const struct command *c, const struct options *o, struct stockade
 {
     struct err e;
     struct build *b = calloc(1, sizeof *b);
-    if (b == NULL || (b->output = malloc(OUTPUT_SHOWN)) == NULL) {
+    if (b == NULL || !build_output_init(&b->output, !o->json && !o->quiet)) {
         free(b);
         return EXIT_PROBLEM;
     }
@@ -583,7 +556,6 @@ build_template(const struct command *c, const struct options *o, struct stockade
     b->o = o;
     b->s = s;
     b->path = path;
-    b->live = !o->json && !o->quiet && isatty(STDERR_FILENO) != 0;
     b->steps = json_array();
     int code = build_file_read(path, &b->file, &e) < 0 ? fail_here(b, &e) : read_names(b);
     pthread_t thread;
@@ -597,7 +569,7 @@ build_template(const struct command *c, const struct options *o, struct stockade
     drop_sandbox(b);
     build_file_free(&b->file);
     json_decref(b->steps);
-    free(b->output);
+    build_output_free(&b->output);
     free(b);
     return code;
 }

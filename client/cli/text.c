@@ -61,6 +61,43 @@ text_flat(const char *lines, char *out, size_t n)
     return out;
 }
 
+// How many bytes the character at p has, whose first byte says so; those that are there may be fewer.
+static size_t
+length_of(unsigned char first)
+{
+    return first < 0xc0 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+}
+
+static void
+put_character(FILE *to, const char *p, size_t n)
+{
+    uint32_t code = 0;
+    const bool good = utf8_decode(p, n, &code) == n;
+    const bool moves_on = n == 1 && (*p == '\n' || *p == '\r' || *p == '\t');
+    if (moves_on || (good && !is_control(code)))
+        (void)fwrite(p, 1, n, to);
+    else
+        (void)fputc('?', to);
+}
+
+void
+text_put(struct text_stream *t, FILE *to, const void *bytes, size_t n)
+{
+    const char *p = bytes;
+    for (const char *end = p + n; p < end; p++) {
+        const bool goes_on = ((unsigned char)*p & 0xc0) == 0x80;
+        if (t->n > 0 && !goes_on) { // the character is cut off
+            (void)fputc('?', to);
+            t->n = 0;
+        }
+        t->begun[t->n++] = *p;
+        if (t->n == length_of((unsigned char)t->begun[0])) {
+            put_character(to, t->begun, t->n);
+            t->n = 0;
+        }
+    }
+}
+
 size_t
 text_width(const char *text)
 {

@@ -14,6 +14,16 @@ char *text_clean(const char *text, char *out, size_t n);
 // The same on one line: line breaks and tabs become blanks. Returns out.
 char *text_flat(const char *lines, char *out, size_t n);
 
+// The begin of a character whose rest is still to come.
+struct text_stream {
+    char begun[4];
+    size_t n;
+};
+
+// Writes the next bytes of a program to a terminal, which it cannot control: of the control characters only line breaks, carriage
+// returns and tabs are written; others become '?'.
+void text_put(struct text_stream *t, FILE *to, const void *bytes, size_t n);
+
 // Width of the text on a terminal: its characters, two for wide ones.
 size_t text_width(const char *text);
 

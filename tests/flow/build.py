@@ -13,6 +13,7 @@ import threading
 import time
 
 from broker import Broker
+from cli import Terminal
 from root_inside import needs_the_ids_of_usr, reachable
 from runner import Skipped, check, run_cases, until
 from slowness import scaled
@@ -177,6 +178,17 @@ def a_failing_step_shows_its_output_and_line_and_keeps_the_template(b):
     no_sandbox(b)
 
 
+def a_step_cannot_control_the_terminal(b):
+    """Of a failed step with -q as well; a pipe gets the bytes as they are."""
+    path = write("app.yaml", r"""steps: [{run: "printf '\\033]0;title\\007 \\033[2J\\033[1A \\302\\233 caf\\303\\251\\tx\\n'; false"}]""")
+    for flags in ((), ("-q",)):
+        t = Terminal(b, "template", "build", *flags, path)
+        t.expect(b"?]0;title? ?[2J?[1A ? caf\xc3\xa9\tx\r\n")
+        check(t.wait() == 1 and b"\x1b" not in t.text, t.text)
+    r = b.cli("template", "build", path)
+    check(b"\x1b]0;title\a \x1b[2J\x1b[1A \xc2\x9b caf\xc3\xa9\tx\n" in r.stderr, r)
+
+
 def root_inside_changes_usr(b):
     needs_the_ids_of_usr(b)
     path = write("tool.yaml", "from: builder\nuser: root\nsteps:\n  - run: echo 'echo tool' >/usr/bin/tool; chmod 755 /usr/bin/tool\n"
@@ -335,7 +347,7 @@ ready: jq --version
 
 
 TESTS = [what_is_wrong_names_file_line_and_column, steps_run_once_and_are_kept, the_broker_says_what_was_done_also_for_kept_steps,
-         a_failing_step_shows_its_output_and_line_and_keeps_the_template, root_inside_changes_usr,
+         a_failing_step_shows_its_output_and_line_and_keeps_the_template, a_step_cannot_control_the_terminal, root_inside_changes_usr,
          a_step_is_kept_for_the_files_that_were_copied, what_a_step_is_made_of_is_not_confused,
          a_huge_file_does_not_hold_an_interrupt_up, a_file_without_an_end_does_not_hold_a_build_up, a_full_quota_ends_the_build_or_only_its_memory,
          builds_at_the_same_time_share_their_steps, an_interrupted_build_leaves_no_sandbox,

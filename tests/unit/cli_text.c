@@ -43,6 +43,28 @@ control_characters_are_removed(void **state)
 }
 
 static void
+streams_cannot_control_a_terminal_wherever_they_are_cut(void **state)
+{
+    static const char stream[] =
+        "\x1b]0;t\a a\tb\r\nc\b \xc2\x9b \x9b\xe2\x82\xac \xe2\x82x \xf0\x9f\x98\x80\xff"
+        "\xe2\x80\xae.\xe2\x80\xac";
+    static const char shown[] = "?]0;t? a\tb\r\nc? ? ?\xe2\x82\xac ?x \xf0\x9f\x98\x80??.?";
+    (void)state;
+    for (size_t at = 0; at < sizeof stream; at++) {
+        char *text = NULL;
+        size_t n = 0;
+        struct text_stream t = {.n = 0};
+        FILE *f = open_memstream(&text, &n);
+        assert_non_null(f);
+        text_put(&t, f, stream, at);
+        text_put(&t, f, stream + at, sizeof stream - 1 - at);
+        assert_int_equal(fclose(f), 0);
+        assert_string_equal(text, shown);
+        free(text);
+    }
+}
+
+static void
 a_text_is_never_cut_within_a_character(void **state)
 {
     char out[5];
@@ -91,6 +113,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(control_characters_are_removed),
+        cmocka_unit_test(streams_cannot_control_a_terminal_wherever_they_are_cut),
         cmocka_unit_test(a_text_is_never_cut_within_a_character),
         cmocka_unit_test(a_text_of_many_lines_fits_on_one_line_without_cut_characters),
         cmocka_unit_test(columns_line_up_also_with_wide_characters),
