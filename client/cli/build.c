@@ -98,11 +98,14 @@ fail_here(const struct build *b, const struct err *e)
     return cli_fail(b->c, "", &error);
 }
 
-// The file with the line of a step.
+// The file with the line of a step. by: what it has failed by; its text is `why`, or part of it.
 static int
-fail_step(const struct build *b, size_t i, const char *why)
+fail_step(const struct build *b, size_t i, const char *why, const struct stockade_error *by)
 {
-    struct stockade_error e = {.code = STOCKADE_FAILED_PRECONDITION};
+    struct stockade_error e = {0};
+    if (by != NULL)
+        e = *by;
+    e.code = STOCKADE_FAILED_PRECONDITION;
     (void)snprintf(e.text, sizeof e.text, "%s:%u: step %zu: %s", b->path, b->file.line[i], i + 1,
                    why);
     (void)snprintf(e.reason, sizeof e.reason, "STEP_FAILED");
@@ -284,7 +287,9 @@ copy_step(struct build *b, size_t i)
     int code = copy_into(b->s, b->c, b->sandbox, local, to);
     cli_hold_error(NULL);
     (void)snprintf(why, sizeof why, "copy failed%s%s", e.text[0] != '\0' ? ": " : "", e.text);
-    return code == EXIT_OK || interrupted != 0 ? code : fail_step(b, i, why);
+    if (interrupted != 0)
+        return EXIT_SIGNAL + interrupted;
+    return code == EXIT_OK ? code : fail_step(b, i, why, &e);
 }
 
 // ---- what was kept
@@ -397,7 +402,7 @@ one_step(struct build *b, size_t i)
     const int64_t begin = now_ns(CLOCK_MONOTONIC);
     const bool follows = strcmp(b->below, "not kept") == 0;
     if (key_of(b, i, name, &e) < 0)
-        return interrupted != 0 ? EXIT_SIGNAL + interrupted : fail_step(b, i, e.text);
+        return interrupted != 0 ? EXIT_SIGNAL + interrupted : fail_step(b, i, e.text, NULL);
     if (!follows && is_kept(b, name)) {
         drop_sandbox(b); // its files are not the ones to go on from
         say(b, i, "kept");

@@ -39,7 +39,7 @@ void cli_connection(const struct command *c, const struct stockade_error *lost);
 // With -o json failures and wrong command lines also go to stdout, as {"error": {...}}.
 void cli_errors_as_json(bool on);
 
-// Until it is called with NULL, a failure is kept in *e instead of going to stdout: more will be known about it.
+// Until it is called with NULL, a failure is kept in *e instead of being reported: more will be known about it.
 void cli_hold_error(struct stockade_error *e);
 
 // Reports a failure on stderr: a sentence, the rule or limit, the hint. Returns its exit code.

@@ -294,9 +294,12 @@ cli_hold_error(struct stockade_error *e)
 static int
 fail(const struct command *c, const char *what, const struct stockade_error *e, const char *option)
 {
-    if (held != NULL)
+    int code = exit_code_of_error(e, c->passes_exit_code);
+    if (held != NULL) {
         *held = *e;
-    else if (errors_as_json)
+        return code;
+    }
+    if (errors_as_json)
         (void)json_put_error(e);
     char text[LINE_MAX_BYTES], subject[LINE_MAX_BYTES], hint[LINE_MAX_BYTES],
         line[LINE_MAX_BYTES + 64];
@@ -307,7 +310,6 @@ fail(const struct command *c, const char *what, const struct stockade_error *e, 
     (void)fprintf(stderr, "stockade %s: %s%s%s\n", c->name, what, what[0] != '\0' ? ": " : "",
                   line);
     const struct field_row *row = row_of_field(subject);
-    int code = exit_code_of_error(e, c->passes_exit_code);
     if (row != NULL && row->hint != NULL)
         (void)snprintf(hint, sizeof hint, "%s", row->hint);
     if (option != NULL && !named)

@@ -168,6 +168,7 @@ def a_failing_step_shows_its_output_and_line_and_keeps_the_template(b):
     write("app.yaml", "steps:\n  - copy: {from: app.yaml, to: absent/app.yaml}\n")
     code, made, said = build(b, path)  # one object
     check(code == 1 and made["error"]["reason"] == "STEP_FAILED" and "app.yaml:2: step 1: copy failed: enter " in made["error"]["text"], f"{made} {said}")
+    check(said.count("absent") == 1, f"it is reported once: {said}")
     write("app.yaml", "steps:\n  - {run: sleep 60, timeout: 300ms}\n")
     code, made, said = build(b, path)
     check(code == 1 and "it reached the limit wall_ms" in said, said)
@@ -279,6 +280,20 @@ def an_interrupted_build_leaves_no_sandbox(b):
         until(lambda: b.json("ls")[1] == [], "its sandbox goes")
 
 
+def an_interrupted_copy_says_nothing_else(b):
+    """It copies 256 GiB."""
+    p = b.popen("template", "build", "-q", write("endless.yaml", "steps:\n  - copy: {from: /proc/self/pagemap, to: endless}\n"), stderr=subprocess.PIPE)
+
+    def copies():  # it reads the file twice, and the first time there is no sandbox yet
+        fds = [f"/proc/{p.pid}/fd/{n}" for n in os.listdir(f"/proc/{p.pid}/fd")]
+        return b.json("ls")[1] and any(os.path.lexists(fd) and os.readlink(fd).endswith("/pagemap") for fd in fds)
+    until(copies, "it copies")
+    p.send_signal(signal.SIGINT)
+    _, said = p.communicate(timeout=scaled(30))
+    check(p.returncode == 130 and said == b"", f"{p.returncode} {said}")
+    no_sandbox(b)
+
+
 def a_killed_broker_loses_no_kept_step(b):
     path = write("slow.yaml", "steps:\n  - run: echo 1 >one\n  - run: sleep 2; echo 2 >two\n")
     timer = threading.Timer(1.0, b.process.kill)
@@ -351,7 +366,7 @@ TESTS = [what_is_wrong_names_file_line_and_column, steps_run_once_and_are_kept, 
          a_step_is_kept_for_the_files_that_were_copied, what_a_step_is_made_of_is_not_confused,
          a_huge_file_does_not_hold_an_interrupt_up, a_file_without_an_end_does_not_hold_a_build_up, a_full_quota_ends_the_build_or_only_its_memory,
          builds_at_the_same_time_share_their_steps, an_interrupted_build_leaves_no_sandbox,
-         pruned_steps_are_run_again_and_templates_keep_their_files,
+         an_interrupted_copy_says_nothing_else, pruned_steps_are_run_again_and_templates_keep_their_files,
          a_package_is_installed_once_and_a_hundred_jobs_start_with_it, a_killed_broker_loses_no_kept_step]
 
 if __name__ == "__main__":
