@@ -7,8 +7,6 @@
 #include <libgen.h>
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,13 +20,15 @@
 #include "build_output.h"
 #include "cli.h"
 #include "copy.h"
+#include "interrupt.h"
 #include "json.h"
 #include "text.h"
 #include "units.h"
 
 enum {
     STEP_MS = 10 * 60 * 1000,
-    TTL_MS = 60 * 60 * 1000,
+    COPY_MS = 30 * 60 * 1000,
+    SPARE_MS = 15 * 60 * 1000, // for the calls before and after a step
     ENV_MAX = 64,
     KEPT_NAP_MS = 20,
     KEPT_WAIT_MS = 10 * 1000,
@@ -49,38 +49,6 @@ struct build {
     struct build_output output; // of the step
     json_t *steps;
 };
-
-// ---- interrupts
-
-static atomic_int interrupted; // the signal; 0: none
-
-// A thread waits for the signals, so that the sandbox of an interrupted build is removed.
-static void *
-wait_for_signal(void *handle)
-{
-    sigset_t ours;
-    int signal = 0;
-    (void)sigemptyset(&ours);
-    (void)sigaddset(&ours, SIGINT);
-    (void)sigaddset(&ours, SIGTERM);
-    for (;;)
-        if (sigwait(&ours, &signal) == 0) {
-            atomic_store(&interrupted, signal);
-            stockade_interrupt(handle);
-        }
-    return NULL;
-}
-
-static bool
-watch_signals(struct stockade *s, pthread_t *thread)
-{
-    sigset_t ours;
-    (void)sigemptyset(&ours);
-    (void)sigaddset(&ours, SIGINT);
-    (void)sigaddset(&ours, SIGTERM);
-    (void)pthread_sigmask(SIG_BLOCK, &ours, NULL);
-    return pthread_create(thread, NULL, wait_for_signal, s) == 0;
-}
 
 // ---- reports
 
@@ -164,7 +132,7 @@ need_sandbox(struct build *b)
     o.template_name = d->from[0] != '\0' ? d->from : "default";
     o.labels = &label;
     o.labels_n = 1;
-    o.ttl_ms = TTL_MS;
+    o.ttl_ms = SPARE_MS;
     o.network = STOCKADE_NETWORK_NONE;
     if (d->limits != NULL && d->limits->memory[0] != '\0')
         (void)units_bytes(d->limits->memory, &o.limits.memory_bytes);
@@ -181,7 +149,28 @@ need_sandbox(struct build *b)
     return EXIT_OK;
 }
 
+// A long build does not lose it, and that of a build that was killed ends soon.
+static int
+extend_life(const struct build *b, uint64_t ms)
+{
+    const struct stockade_sandbox *box = NULL;
+    struct stockade_error e;
+    if (stockade_update(b->s, b->sandbox, ms + SPARE_MS, NULL, 0, &box, &e) < 0)
+        return fail(b, &e);
+    stockade_free(box);
+    return EXIT_OK;
+}
+
 // ---- a step
+
+static uint64_t
+wall_ms(const char *timeout)
+{
+    uint64_t ms = STEP_MS;
+    if (timeout[0] != '\0')
+        (void)units_duration_ms(timeout, &ms);
+    return ms;
+}
 
 static int
 on_output(void *cookie, int stream, const void *bytes, size_t n, uint64_t offset)
@@ -201,7 +190,9 @@ judge(struct build *b, const char *where, const struct stockade_result *r)
     if (r->outcome == STOCKADE_OUTCOME_EXITED && r->exit_code == 0)
         return EXIT_OK;
     if (r->outcome == STOCKADE_OUTCOME_EXITED)
-        (void)snprintf(why, sizeof why, "it exited with %u", r->exit_code);
+        (void)snprintf(why, sizeof why, "it exited with %u%s%s", r->exit_code,
+                       r->limits_n > 0 ? ", and reached the limit " : "",
+                       r->limits_n > 0 ? r->limits[0].name : "");
     else if (r->limits_n > 0)
         (void)snprintf(why, sizeof why, "it reached the limit %s", r->limits[0].name);
     else
@@ -235,9 +226,7 @@ run_shell(struct build *b, const char *sandbox, const char *script, const char *
     if (b->file.definition->workdir[0] != '\0')
         o.command.workdir = b->file.definition->workdir;
     o.foreground = true;
-    o.limits.wall_ms = STEP_MS;
-    if (timeout[0] != '\0')
-        (void)units_duration_ms(timeout, &o.limits.wall_ms);
+    o.limits.wall_ms = wall_ms(timeout);
     build_output_clear(&b->output);
     int rc = stockade_start(b->s, &o, &h, &r, &e);
     int code = rc < 0 ? fail(b, &e) : judge(b, where, r);
@@ -397,6 +386,7 @@ keep(struct build *b, size_t i, const char *name)
 static int
 one_step(struct build *b, size_t i)
 {
+    const Stockade__V1__TemplateBuildStep *s = b->file.definition->steps[i];
     char name[BUILD_NAME];
     struct err e;
     const int64_t begin = now_ns(CLOCK_MONOTONIC);
@@ -412,7 +402,9 @@ one_step(struct build *b, size_t i)
     say(b, i, "");
     int code = need_sandbox(b);
     if (code == EXIT_OK)
-        code = b->file.definition->steps[i]->copy != NULL ? copy_step(b, i) : run_step(b, i);
+        code = extend_life(b, s->copy != NULL ? COPY_MS : wall_ms(s->timeout));
+    if (code == EXIT_OK)
+        code = s->copy != NULL ? copy_step(b, i) : run_step(b, i);
     if (code != EXIT_OK)
         return code;
     if (!follows)
@@ -543,6 +535,8 @@ all_steps(struct build *b)
     if (code == EXIT_OK)
         code = need_sandbox(b);
     if (code == EXIT_OK)
+        code = extend_life(b, STEP_MS);
+    if (code == EXIT_OK)
         code = check_ready(b);
     return code == EXIT_OK ? make(b) : code;
 }
@@ -564,7 +558,7 @@ build_template(const struct command *c, const struct options *o, struct stockade
     b->steps = json_array();
     int code = build_file_read(path, &b->file, &e) < 0 ? fail_here(b, &e) : read_names(b);
     pthread_t thread;
-    const bool watched = watch_signals(s, &thread);
+    const bool watched = interrupt_watch(s, &thread);
     if (code == EXIT_OK)
         code = all_steps(b);
     if (watched) {

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from datetime import datetime, timedelta
 
 from broker import Broker
 from cli import Terminal
@@ -172,6 +173,9 @@ def a_failing_step_shows_its_output_and_line_and_keeps_the_template(b):
     write("app.yaml", "steps:\n  - {run: sleep 60, timeout: 300ms}\n")
     code, made, said = build(b, path)
     check(code == 1 and "it reached the limit wall_ms" in said, said)
+    write("app.yaml", "limits: {disk: 20M}\nsteps:\n  - run: head -c 30000000 /dev/zero >big\n")
+    code, made, said = build(b, path)
+    check(code == 1 and "it exited with 1, and reached the limit disk_bytes" in said, said)
     write("app.yaml", "steps:\n  - run: echo 1 >one\nready: test -e two\n")
     code, made, said = build(b, path)
     check(code == 1 and "app.yaml: ready: it exited with 1" in said, said)
@@ -280,6 +284,18 @@ def an_interrupted_build_leaves_no_sandbox(b):
         until(lambda: b.json("ls")[1] == [], "its sandbox goes")
 
 
+def its_sandbox_lives_as_long_as_a_step_may_take(b):
+    """And not much longer, should the command be killed."""
+    for timeout, hours in (("3h", 3), ("2m", 0)):
+        p = b.popen("template", "build", "-q", write("slow.yaml", f"steps: [{{run: sleep 60, timeout: {timeout}}}]\n"))
+        until(lambda: any("sleep" in x["args"][-1] for s in b.json("ls")[1] for x in b.json("ps", s["id"])[1]), "the step runs")
+        made, ends = (datetime.fromisoformat(b.json("ls")[1][0][key].replace("Z", "+00:00")) for key in ("create_time", "expire_time"))
+        p.send_signal(signal.SIGINT)
+        check(p.wait(timeout=scaled(30)) == 130, p.returncode)
+        check(timedelta(hours=hours) < ends - made < timedelta(hours=hours, minutes=30), f"{timeout}: {ends - made}")
+        no_sandbox(b)
+
+
 def an_interrupted_copy_says_nothing_else(b):
     """It copies 256 GiB."""
     p = b.popen("template", "build", "-q", write("endless.yaml", "steps:\n  - copy: {from: /proc/self/pagemap, to: endless}\n"), stderr=subprocess.PIPE)
@@ -366,7 +382,7 @@ TESTS = [what_is_wrong_names_file_line_and_column, steps_run_once_and_are_kept, 
          a_step_is_kept_for_the_files_that_were_copied, what_a_step_is_made_of_is_not_confused,
          a_huge_file_does_not_hold_an_interrupt_up, a_file_without_an_end_does_not_hold_a_build_up, a_full_quota_ends_the_build_or_only_its_memory,
          builds_at_the_same_time_share_their_steps, an_interrupted_build_leaves_no_sandbox,
-         an_interrupted_copy_says_nothing_else, pruned_steps_are_run_again_and_templates_keep_their_files,
+         its_sandbox_lives_as_long_as_a_step_may_take, an_interrupted_copy_says_nothing_else, pruned_steps_are_run_again_and_templates_keep_their_files,
          a_package_is_installed_once_and_a_hundred_jobs_start_with_it, a_killed_broker_loses_no_kept_step]
 
 if __name__ == "__main__":

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// SIGINT and SIGTERM for a command that has something to remove when it is interrupted.
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct stockade;
+
+extern atomic_int interrupted; // the signal; 0: none
+
+// Starts a thread that waits for the signals, sets `interrupted`, and ends the calls of the handle (stockade_interrupt). Cancel and join it
+// before the handle is closed. False: there is none, and the signals are blocked.
+bool interrupt_watch(struct stockade *s, pthread_t *thread);
