@@ -561,10 +561,8 @@ build_template(const struct command *c, const struct options *o, struct stockade
     const bool watched = interrupt_watch(s, &thread);
     if (code == EXIT_OK)
         code = all_steps(b);
-    if (watched) {
-        (void)pthread_cancel(thread);
-        (void)pthread_join(thread, NULL);
-    }
+    if (watched)
+        interrupt_stop(thread);
     drop_sandbox(b);
     build_file_free(&b->file);
     json_decref(b->steps);

@@ -8,14 +8,21 @@
 
 atomic_int interrupted;
 
+// A shell ignores SIGINT for commands in the background, and nohup(1) SIGHUP.
+static void
+add_unless_ignored(sigset_t *set, int number)
+{
+    struct sigaction now;
+    if (sigaction(number, NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+        (void)sigaddset(set, number);
+}
+
+static sigset_t ours; // written before the thread starts
+
 static void *
 wait_for_signal(void *handle)
 {
-    sigset_t ours;
     int signal = 0;
-    (void)sigemptyset(&ours);
-    (void)sigaddset(&ours, SIGINT);
-    (void)sigaddset(&ours, SIGTERM);
     for (;;)
         if (sigwait(&ours, &signal) == 0) {
             atomic_store(&interrupted, signal);
@@ -27,10 +34,17 @@ wait_for_signal(void *handle)
 bool
 interrupt_watch(struct stockade *s, pthread_t *thread)
 {
-    sigset_t ours;
     (void)sigemptyset(&ours);
-    (void)sigaddset(&ours, SIGINT);
-    (void)sigaddset(&ours, SIGTERM);
+    add_unless_ignored(&ours, SIGINT);
+    add_unless_ignored(&ours, SIGTERM);
+    add_unless_ignored(&ours, SIGHUP);
     (void)pthread_sigmask(SIG_BLOCK, &ours, NULL);
     return pthread_create(thread, NULL, wait_for_signal, s) == 0;
+}
+
+void
+interrupt_stop(pthread_t thread)
+{
+    (void)pthread_cancel(thread);
+    (void)pthread_join(thread, NULL);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SIGINT and SIGTERM for a command that has something to remove when it is interrupted.
+// SIGINT, SIGTERM and SIGHUP for a command that has something to remove when it is interrupted.
 #pragma once
 
 #include <pthread.h>
@@ -10,6 +10,7 @@ struct stockade;
 
 extern atomic_int interrupted; // the signal; 0: none
 
-// Starts a thread that waits for the signals, sets `interrupted`, and ends the calls of the handle (stockade_interrupt). Cancel and join it
+// Starts a thread that waits for the signals, sets `interrupted`, and ends the calls of the handle (stockade_interrupt). Stop it
 // before the handle is closed. False: there is none, and the signals are blocked.
 bool interrupt_watch(struct stockade *s, pthread_t *thread);
+void interrupt_stop(pthread_t thread);

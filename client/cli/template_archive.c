@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // template push and load: templates as archives. A file gets its name when the whole archive is in it, so a push that was cut off replaces
-// nothing.
+// nothing, and leaves nothing unless it was killed.
 #include "template_archive.h"
 
 #include <errno.h>
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "interrupt.h"
 #include "json.h"
 #include "remote.h"
 
@@ -60,6 +61,8 @@ push_to(const struct acting *a, int fd, const char *what)
         return EXIT_PIPE;
     if (t.failed != 0)
         return fail_here(a, what, t.failed);
+    if (rc < 0 && interrupted != 0)
+        return EXIT_SIGNAL + interrupted;
     return rc < 0 ? cli_fail(a->c, a->name, &e) : EXIT_OK;
 }
 
@@ -77,7 +80,11 @@ template_archive_push(const struct acting *a)
     int auto_close fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return fail_here(a, fresh, errno);
+    pthread_t thread;
+    const bool watched = interrupt_watch(a->s, &thread);
     int code = push_to(a, fd, fresh);
+    if (watched)
+        interrupt_stop(thread);
     if (code == EXIT_OK && (fsync(fd) < 0 || rename(fresh, file) < 0))
         code = fail_here(a, file, errno);
     if (code != EXIT_OK)

@@ -3,6 +3,7 @@
 """Templates as archives: what one broker pushes another one loads, with all its files and their digests; and archives that no
 broker wrote are refused, whatever they hold."""
 
+import glob
 import hashlib
 import io
 import os
@@ -20,7 +21,7 @@ from cli import expect
 from kept import box, refused, sh
 from root_inside import needs_the_ids_of_usr
 from runner import check, run_cases, until
-from slowness import Popen
+from slowness import Popen, scaled
 
 CONFIG = """
 socket: {mode: 0666}
@@ -334,6 +335,31 @@ def a_full_disk_refuses_and_loses_nothing(_):
         check(made(b) == ["evil"], made(b))
 
 
+def an_interrupted_push_leaves_no_file(b):
+    one = box(b)
+    sh(b, one, "head -c 30000000 /dev/urandom > big")
+    expect(b.cli("template", "create", "t", "--from", one), 0)
+    path = os.path.join(b.folder, "interrupted.tar")
+
+    def interrupted(which):
+        """False: it was faster."""
+        p = b.popen("template", "push", "t", path, stderr=subprocess.PIPE)
+        until(lambda: p.poll() is not None or os.path.exists(path + ".partial"), "it has begun", brief=True)
+        b.process.send_signal(signal.SIGSTOP)
+        p.send_signal(which)
+        try:
+            said = p.communicate(timeout=scaled(30))[1]
+        finally:
+            b.process.send_signal(signal.SIGCONT)
+        if p.returncode == 0:
+            os.unlink(path)
+            return False
+        check(p.returncode == 128 + which and said == b"" and glob.glob(path + "*") == [], f"{p.returncode} {said} {glob.glob(path + '*')}")
+        return True
+    for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        until(lambda: interrupted(which), "it is interrupted")
+
+
 def a_reader_that_stops_holds_nobody_up(b):
     one = box(b)
     sh(b, one, "head -c 20000000 /dev/urandom > big")
@@ -384,7 +410,7 @@ def slow_callers_lose_their_places_to_others(b):
 CASES = [slow_callers_lose_their_places_to_others,
          layers_that_no_keeper_writes_are_refused, containers_that_nobody_pushes_are_refused,
          what_one_pushes_another_loads_with_all_its_files, a_writable_root_goes_as_well,
-         it_is_the_callers_alone_and_one_at_a_time, a_full_disk_refuses_and_loses_nothing, a_reader_that_stops_holds_nobody_up,
+         it_is_the_callers_alone_and_one_at_a_time, a_full_disk_refuses_and_loses_nothing, an_interrupted_push_leaves_no_file, a_reader_that_stops_holds_nobody_up,
          a_kill_in_the_middle_leaves_nothing]
 
 
