@@ -242,6 +242,17 @@ def a_step_is_kept_for_the_files_that_were_copied(b):
         check("not kept for other builds: the files changed while they were copied" in said, said)
 
 
+def a_file_that_is_longer_than_its_size_is_copied_and_not_kept(b):
+    """Its size is 0, and its contents are the same each time; only the begin of them is looked at before."""
+    with open("/proc/kallsyms", "rb") as f:
+        if len(f.read(1 << 18)) < 1 << 18:
+            raise Skipped("no long file of /proc here")
+    path = write("long.yaml", "steps:\n  - copy: {from: /proc/kallsyms, to: long}\n")
+    for _ in range(2):
+        code, made, said = build(b, path)
+        check(code == 0 and cached(made) == [False] and "not kept for other builds: the files changed" in said, f"{code} {said} {made}")
+
+
 def what_a_step_is_made_of_is_not_confused(b):
     """The value of a variable is no address of the network policy."""
     one, other = "203.0.113.1:443", "203.0.113.2:443"
@@ -379,7 +390,8 @@ ready: jq --version
 
 TESTS = [what_is_wrong_names_file_line_and_column, steps_run_once_and_are_kept, the_broker_says_what_was_done_also_for_kept_steps,
          a_failing_step_shows_its_output_and_line_and_keeps_the_template, a_step_cannot_control_the_terminal, root_inside_changes_usr,
-         a_step_is_kept_for_the_files_that_were_copied, what_a_step_is_made_of_is_not_confused,
+         a_step_is_kept_for_the_files_that_were_copied,
+         a_file_that_is_longer_than_its_size_is_copied_and_not_kept, what_a_step_is_made_of_is_not_confused,
          a_huge_file_does_not_hold_an_interrupt_up, a_file_without_an_end_does_not_hold_a_build_up, a_full_quota_ends_the_build_or_only_its_memory,
          builds_at_the_same_time_share_their_steps, an_interrupted_build_leaves_no_sandbox,
          its_sandbox_lives_as_long_as_a_step_may_take, an_interrupted_copy_says_nothing_else, pruned_steps_are_run_again_and_templates_keep_their_files,
