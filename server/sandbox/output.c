@@ -14,6 +14,7 @@ struct ring {
     uint8_t *bytes;
     uint64_t *is_stderr; // a bit per byte
     size_t size;         // a power of two, at least RING_MIN; 0: none yet
+    bool counted;        // in the share
 };
 
 struct output {
@@ -55,7 +56,7 @@ cost(size_t size)
 static void
 ring_free(struct output *o, struct ring *r)
 {
-    if (r->size > 0 && o->share != NULL)
+    if (r->counted)
         o->share->give(o->share->cookie, cost(r->size));
     free(r->bytes);
     free(r->is_stderr);
@@ -73,13 +74,14 @@ output_free(struct output *o)
 }
 
 static bool
-ring_alloc(struct output *o, struct ring *r, size_t size)
+ring_alloc(struct output *o, struct ring *r, size_t size, bool counted)
 {
-    if (o->share != NULL && !o->share->take(o->share->cookie, cost(size)))
+    if (counted && !o->share->take(o->share->cookie, cost(size)))
         return false;
-    r->bytes = malloc(size);
-    r->is_stderr = calloc(1, size / 8); // searched in whole words
-    r->size = size;
+    *r = (struct ring){.bytes = malloc(size),
+                       .is_stderr = calloc(1, size / 8), // searched in whole words
+                       .size = size,
+                       .counted = counted};
     if (r->bytes != NULL && r->is_stderr != NULL)
         return true;
     ring_free(o, r);
@@ -137,6 +139,15 @@ ring_run(const struct ring *r, uint64_t offset, size_t n, bool *is_stderr)
     return most;
 }
 
+// The smallest ring is there whatever the share says: who holds all of it may be the same caller's other jobs, and their
+// output may be read after this one's.
+static bool
+larger_ring(struct output *o, struct ring *r, size_t size)
+{
+    return ring_alloc(o, r, size, o->share != NULL) ||
+           (o->ring.size == 0 && ring_alloc(o, r, RING_MIN, false));
+}
+
 // Grows the ring for n more bytes, within its limit and the available memory.
 static void
 grow(struct output *o, size_t n)
@@ -146,7 +157,7 @@ grow(struct output *o, size_t n)
     while (size < want && size < o->size_max)
         size *= 2;
     struct ring bigger;
-    if (size == o->ring.size || !ring_alloc(o, &bigger, size))
+    if (size == o->ring.size || !larger_ring(o, &bigger, size))
         return;
     for (uint64_t at = o->begin; at < o->end;) {
         bool is_stderr = false;

@@ -62,11 +62,11 @@ struct output *output_new(uint64_t limit_bytes);
 void output_free(struct output *o);
 
 // Counts the ring in a share, which is borrowed as long as the output exists. Call it before the first byte. If the
-// share is used up, the ring does not grow: the job waits, or output becomes a gap.
+// share is used up, the ring does not grow: the job waits, or output becomes a gap. 4 KiB are not counted if it has no more.
 void output_charge(struct output *o, const struct output_share *share);
 
 // Makes room for n more bytes beside those that readers which keep up have not read. Returns how many fit, at most n.
-// 0: the share is used up for now.
+// 0: the share is used up, and what is there is full.
 size_t output_make_room(struct output *o, size_t n, uint64_t now_ns);
 
 // Bytes that may be written now without dropping unread bytes of a reader that keeps up. SIZE_MAX: any number.

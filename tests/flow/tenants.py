@@ -101,7 +101,7 @@ def a_run_waits_for_one_of_each_other_tenant_and_takes_a_place_of_who_has_most(b
 
 def unread_output_is_charged_to_the_tenant(b):
     """30 jobs whose output is not read: they wait at their pipes. Another tenant has its own share; and no byte is
-    lost."""
+    lost, also of a job that begins then and is read first."""
     greedy, other = client_again(b, GREEDY), client_again(b, OTHER)
     box = greedy.unary("/stockade.v1.SandboxService/Create", {}).sandbox.id
     settled = rss_kib(b.process.pid)
@@ -117,7 +117,9 @@ def unread_output_is_charged_to_the_tenant(b):
     code = ended(other, other.begin(RUN, {"command": {"args": ["/bin/true"]}}, credit=100))
     check(code == 0, f"another one's run: {code}")
     check(greedy.unary("/stockade.v1.SandboxService/Get", {"id": box}).sandbox.id == box, "its own calls are answered")
-    for id_ in jobs:
+    late = greedy.begin(start, {"sandbox_id": box, "command": command}, credit=2)
+    greedy.recv(late)
+    for id_ in [late, *jobs]:  # the late one found nothing left of the share
         greedy.send(id_, sp.Frame(kind=sp.WINDOW, credit=100000))
         got = gaps = 0
         answer = sp.message("stockade.v1.StartResponse")
