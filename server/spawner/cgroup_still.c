@@ -24,18 +24,27 @@ is_to_be_still(const struct dirent *entry)
            strcmp(entry->d_name, copy_name) != 0;
 }
 
-// 1: it is as it should be; 0: not yet. One that was removed meanwhile is.
+// 1: it is as it should be; 0: not yet. It is written each time, whatever the event says: that is 0 also in a cgroup that is to be
+// frozen, until its last process is, and again while one that was killed ends.
+static int
+freeze_and_look(int fd, bool frozen, struct err *e)
+{
+    int r = cgroup_freeze(fd, frozen, e);
+    if (r < 0)
+        return r;
+    r = cgroup_event(fd, "frozen");
+    return r < 0 ? err_sys(e, -r, "look at a cgroup") : r == (int)frozen;
+}
+
+// One that was removed meanwhile is as it should be.
 static int
 still_one(int parent, const char *name, bool frozen, struct err *e)
 {
     int auto_close fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    int r = fd < 0 ? -errno : cgroup_event(fd, "frozen");
-    if (r == -ENOENT || r == -ENODEV || r == (int)frozen)
-        return 1;
-    if (r < 0)
-        return err_sys(e, -r, "look at a cgroup");
-    r = io_write_at(fd, "cgroup.freeze", frozen ? "1" : "0", e);
-    return r == -ENODEV || r == -ENOENT ? 1 : r < 0 ? r : 0;
+    if (fd < 0 && errno != ENOENT)
+        return err_sys(e, errno, "open a cgroup");
+    int r = fd < 0 ? 1 : freeze_and_look(fd, frozen, e);
+    return r == -ENODEV || r == -ENOENT ? 1 : r;
 }
 
 // The guest first: as soon as it is still, no further cgroup comes.
@@ -68,11 +77,7 @@ cgroup_still(const struct cgroups *cg, int sandbox_fd, bool frozen, struct err *
         int r = all == 1 && frozen ? cgroup_freeze(sandbox_fd, false, e) : 0;
         return r < 0 ? r : all;
     }
-    int now = cgroup_event(sandbox_fd, "frozen");
-    if (now == (int)frozen)
-        return 1;
-    int r = cgroup_freeze(sandbox_fd, frozen, e);
-    return r < 0 ? r : 0;
+    return freeze_and_look(sandbox_fd, frozen, e);
 }
 
 int
