@@ -13,6 +13,7 @@
 
 #include "context_private.h"
 #include "image.h"
+#include "proto/auto.h"
 #include "proto/now.h"
 #include "server/base/loop.h"
 #include "server/base/metrics.h"
@@ -27,7 +28,7 @@ struct checkpoint {
     char sandbox_id[ID_TEXT_MAX + 1], context_id[ID_TEXT_MAX + 1], name[CHECKPOINT_NAME_MAX + 1];
     const struct language *language;
     struct image *image; // NULL: it is not made yet, or lost
-    struct live_op *op;  // that makes or uses it
+    struct live_op *op;  // that makes it, also while that waits, or uses it
     uint32_t count;
     uint64_t bytes;
     int64_t created_ms; // 0: it is not made yet
@@ -43,6 +44,7 @@ struct live_op {
     struct checkpoint *checkpoint;
     struct image *image; // NULL: it has not begun
     bool given;          // the checkpoint has the new image
+    bool unmade;         // the checkpoint that it waited for was not made
     uint32_t count;
     live_done *done; // NULL: it was called, or nobody waits
     void *cookie;
@@ -168,6 +170,19 @@ cancel_job(struct jobs *jobs, const char *id, const char *why)
         job_cancel(job, why);
 }
 
+// It is not made: what waits for it fails in live_go_on().
+static void
+unmake(struct checkpoint *p)
+{
+    list_each(it, &p->all->ops)
+    {
+        struct live_op *op = op_of(it);
+        op->unmade |= op->checkpoint == p;
+        op->checkpoint = op->checkpoint != p ? op->checkpoint : NULL;
+    }
+    checkpoint_free(p);
+}
+
 // Ends it: what waited for its context or its checkpoint begins.
 static void
 op_free(struct live_op *op)
@@ -183,7 +198,7 @@ op_free(struct live_op *op)
     if (p != NULL && p->op == op)
         p->op = NULL;
     if (p != NULL && p->created_ms == 0 && op->kind == LIVE_CHECKPOINT)
-        checkpoint_free(p);
+        unmake(p);
     if (op->link >= 0)
         (void)close(op->link);
     list_remove(&op->node);
@@ -204,10 +219,8 @@ answer(struct live_op *op, const struct checkpoint *made, const struct context *
 static void
 fail(struct live_op *op, const struct err *e)
 {
-    struct image *image = op->image;
-    op->image = NULL;
-    if (image != NULL)
-        image_close(image);
+    if (op->image != NULL)
+        image_close(take_ptr(op->image));
     answer(op, NULL, NULL, e);
     op_free(op);
 }
@@ -353,10 +366,8 @@ fork_interpreter(struct live_op *op, struct err *e)
     if (op->image == NULL)
         return err_errno(e);
     r = kernel_link_send_fd(&c->link, "fork", theirs, e);
-    if (r < 0) {
-        image_close(op->image);
-        op->image = NULL;
-    }
+    if (r < 0)
+        image_close(take_ptr(op->image));
     return r;
 }
 
@@ -382,9 +393,8 @@ is_free(const struct live_op *op)
 {
     const struct context *c = op->context;
     const struct checkpoint *p = op->checkpoint;
-    bool from_checkpoint = p != NULL && op->kind != LIVE_CHECKPOINT;
-    return (c == NULL || c->op == NULL || (from_checkpoint && op->kind == LIVE_FORK)) &&
-           (p == NULL || p->op == NULL);
+    return (c == NULL || c->op == NULL || (p != NULL && op->kind == LIVE_FORK)) &&
+           (p == NULL || p->op == NULL || p->op == op);
 }
 
 // 0: it has begun.
@@ -393,8 +403,9 @@ begin(struct live_op *op, struct err *e)
 {
     struct context *c = op->context;
     const bool from_checkpoint = op->checkpoint != NULL && op->kind != LIVE_CHECKPOINT;
-    if (c == NULL || c->sandbox == NULL)
-        return err_set(e, ERR_NOT_FOUND, "the context was deleted");
+    if (op->unmade || c == NULL || c->sandbox == NULL)
+        return err_set(e, ERR_NOT_FOUND, "the %s",
+                       op->unmade ? "checkpoint was not made" : "context was deleted");
     int r = sandbox_check_running(c->sandbox, e);
     if (r == 0)
         r = from_checkpoint ? fork_checkpoint(op, e) : fork_interpreter(op, e);
@@ -440,6 +451,8 @@ choose(struct live_op *op, const char *name, struct err *e)
         op->kind == LIVE_CHECKPOINT ? checkpoint_new(c, name, e) : find(c->all, c->sandbox, name);
     if (op->checkpoint == NULL)
         return op->kind == LIVE_CHECKPOINT ? err_errno(e) : not_found(c->sandbox, name, e);
+    if (op->kind == LIVE_CHECKPOINT)
+        op->checkpoint->op = op;
     return 0;
 }
 

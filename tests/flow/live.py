@@ -270,6 +270,27 @@ def a_crash_in_the_next_cell_does_not_harm_it(b, c):
     gone(c, sandbox)
 
 
+def what_needs_a_checkpoint_waits_until_it_is_made_or_is_not(b, c):
+    """All requests of a turn are there before the first operation has ended."""
+    sandbox = box(c)
+    one, two = ready(c, sandbox), ready(c, sandbox)
+
+    def at_once(*calls):
+        ids = [c.new_id() for _ in calls]
+        c.socket.sendall(b"".join(c.pack(id_, c.call_frame(CODE + method, fields)) for id_, (method, fields) in zip(ids, calls)))
+        return [c.recv(id_).status.code for id_ in ids]
+
+    codes = at_once(("CheckpointContext", {"context_id": one, "name": "a"}), ("CheckpointContext", {"context_id": one, "name": "b"}),
+                    ("RestoreContext", {"context_id": two, "checkpoint": "b"}))
+    check(codes == [0, 0, 0], f"the last one waits: {codes}")
+    codes = at_once(("CheckpointContext", {"context_id": one, "name": "c"}), ("CheckpointContext", {"context_id": one, "name": "d"}),
+                    ("RestoreContext", {"context_id": two, "checkpoint": "d"}), ("ForkContext", {"context_id": two, "checkpoint": "d"}),
+                    ("DeleteContext", {"context_id": one}))
+    check(codes[1:4] == [NOT_FOUND] * 3, f"it was not made, because its context was deleted: {codes}")
+    is_ok(run(c, "1", context_id=two))
+    gone(c, sandbox)
+
+
 def a_killed_checkpoint_says_so(b, c):
     sandbox = box(c)
     ctx = ready(c, sandbox, "import os, signal\nme = os.getpid()")
@@ -441,6 +462,7 @@ if __name__ == "__main__":
         a_dead_context_comes_back,
         what_follows_a_checkpoint_at_once_does_not_harm_it,
         a_crash_in_the_next_cell_does_not_harm_it,
+        what_needs_a_checkpoint_waits_until_it_is_made_or_is_not,
         a_killed_checkpoint_says_so,
         a_snapshot_ends_checkpoints_and_says_so,
         an_interpreter_that_lies_harms_itself_alone,
