@@ -373,7 +373,7 @@ an_agent_ends_with_its_sandbox(void **state)
     until(seen.started == 1);
     (void)remove_box(state);
     assert_int_equal(seen.ended, 1);
-    assert_int_equal(seen.why.code, ERR_CANCELLED);
+    assert_int_equal(seen.why.code, ERR_ABORTED);
 }
 
 int
