@@ -367,12 +367,13 @@ def rows():
 
 def make_many(c):
     """STOCKADE_SANDBOXES of them, some with hostile labels, until the page shows the use of each."""
-    p, boxes, before = ON["page"], [], rows()
+    p, boxes = ON["page"], []
     while len(boxes) < MANY:
         calls = [c.begin(SANDBOX + "Create", {"name": f"real-{len(boxes) + i}", "metadata": {"team": HOSTILE[i % len(HOSTILE)]}}, metadata=key_of("owner"))
                  for i in range(min(16, MANY - len(boxes)))]
         boxes += [c.end(SANDBOX + "Create", call).sandbox for call in calls]
-    until(lambda: rows() >= before + MANY, "all are listed", 120)
+    listed = "const {store} = await import('/store.js'); return args[0].every((id) => store.sandboxes.has(id));"
+    until(lambda: p.wait(listed, [box.id for box in boxes]) is True, "all are listed", 120)
     p.wait("const {store} = await import('/store.js'); await new Promise((done) => { const look = () => [...store.sandboxes.values()].every((s) => s.usage) "
            "? done() : setTimeout(look, 100); look(); });")
     return boxes
