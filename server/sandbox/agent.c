@@ -517,7 +517,7 @@ agents_exited(struct sandbox *s, uint32_t number, uint32_t status)
     return true;
 }
 
-// All processes of a sandbox have the same out-of-memory score, so the guest may be the one that the kernel kills.
+// The kernel kills the guest for lack of memory when nothing else of the sandbox can be killed (ops.h).
 static void
 gone(struct agent *a, const struct err *why)
 {
