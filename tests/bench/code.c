@@ -4,7 +4,7 @@
 // a warm sandbox one is ready that nobody has used.
 //
 //   code ADDRESS ROUNDS GAP_MS [JUPYTER]      JUPYTER: the program jupyter_cell
-//   code ADDRESS ROUNDS clients N             N clients at a time, each with a context of its own
+//   code ADDRESS ROUNDS clients N [GAP_MS]    N clients at a time, each with a context of its own, so long after its last cell
 //   code ADDRESS ROUNDS checkpoint MIB        checkpoints of a context that holds so much, 100 ms apart
 //
 // The templates: default, warm and pandas.
@@ -174,7 +174,7 @@ make_sandbox(struct stockade *s, const struct stockade_context **context)
 
 // One of several clients: writes the times of its cells.
 static void
-be_client(const char *address, long rounds, int fd)
+be_client(const char *address, long rounds, long gap_ms, int fd)
 {
     struct stockade_options options = STOCKADE_OPTIONS_INIT;
     struct stockade *s = NULL;
@@ -185,6 +185,8 @@ be_client(const char *address, long rounds, int fd)
         bench_die("%s", e.text);
     const struct stockade_sandbox *box = make_sandbox(s, &context);
     for (long i = -20; i < rounds; i++) {
+        if (gap_ms > 0)
+            bench_sleep_us((double)gap_ms * 1e3);
         double us = run_cell(s, context->id, NULL, "print(1)");
         if (i >= 0 && write(fd, &us, sizeof us) != sizeof us)
             bench_die("write failed");
@@ -196,7 +198,7 @@ be_client(const char *address, long rounds, int fd)
 }
 
 static void
-run_clients(const char *address, long rounds, long n)
+run_clients(const char *address, long rounds, long n, long gap_ms)
 {
     struct samples row = {.row = "stockade: a context"};
     char bench[64], more[64];
@@ -209,7 +211,7 @@ run_clients(const char *address, long rounds, long n)
         if (pid < 0)
             bench_die("fork failed");
         if (pid == 0) {
-            be_client(address, rounds, out[1]);
+            be_client(address, rounds, gap_ms, out[1]);
             _exit(0);
         }
     }
@@ -219,7 +221,8 @@ run_clients(const char *address, long rounds, long n)
     (void)close(out[0]);
     while (waitpid(-1, NULL, 0) > 0)
         continue;
-    (void)snprintf(bench, sizeof bench, "code: print(1), %ld clients", n);
+    (void)snprintf(bench, sizeof bench, "code: print(1), %ld clients%s", n,
+                   gap_ms > 0 ? ", spaced" : "");
     (void)snprintf(more, sizeof more, ",\"per_second\":%.0f",
                    (double)row.n / (bench_now() - from) * 1e6);
     samples_print(&row, bench, more);
@@ -268,8 +271,9 @@ main(int argc, char **argv)
 {
     if (argc < 4)
         bench_die("usage: code ADDRESS ROUNDS GAP_MS [JUPYTER]");
-    if (argc == 5 && strcmp(argv[3], "clients") == 0) {
-        run_clients(argv[1], strtol(argv[2], NULL, 10), strtol(argv[4], NULL, 10));
+    if (argc >= 5 && strcmp(argv[3], "clients") == 0) {
+        run_clients(argv[1], strtol(argv[2], NULL, 10), strtol(argv[4], NULL, 10),
+                    argc > 5 ? strtol(argv[5], NULL, 10) : 0);
         return 0;
     }
     if (argc == 5 && strcmp(argv[3], "checkpoint") == 0) {

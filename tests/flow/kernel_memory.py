@@ -161,6 +161,7 @@ def one_near_the_limit_is_found_and_goes_on(b, c):
 
 
 def what_holds_lists_ends_and_a_neighbour_does_not(b, c):
+    before = ends(c)  # the one of the test before may have ended, too: what else the host's kernel has counts with it
     neighbour = with_layers(c, names=100)
     other = c.start(neighbour, HOLD + "many 20")
     c.until(other, lambda: b"all 20" in other.output)
@@ -171,7 +172,7 @@ def what_holds_lists_ends_and_a_neighbour_does_not(b, c):
     check(not [f for f in findings(b, neighbour) if "destroyed" in f["text"] and "at the limit" not in f["text"]], "of the neighbour")
     check("kernel-memory" in b.log() and box in b.log(), f"{box} is not in the log: {b.log()[-400:]}")
     check(sh(c, neighbour, "echo x") == b"x\n" and other.result is None, "the neighbour was ended")
-    check(ends(c) == 1, "it is not counted")
+    check(ends(c) == before + 1, f"{ends(c)} are counted, {before} before")
     c.unary(SANDBOX + "Delete", {"id": neighbour})
 
 

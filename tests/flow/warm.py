@@ -237,6 +237,12 @@ def a_reload_replaces_them(b, c):
         c.unary(SANDBOX + "Delete", {"id": one})
 
 
+def go(folder, word):
+    """What the interpreter waits for: a word in a file that is there already, because a sandbox need not see files that are added later."""
+    with open(f"{folder}/go", "w", encoding="utf-8") as f:
+        f.write(word)
+
+
 def twins(folder):
     """What becomes of a request whose name another one takes while an interpreter is warmed up for it. There is room for two sandboxes,
     so no other one is made for the request."""
@@ -247,12 +253,12 @@ def twins(folder):
         until(lambda: template(d, "cold").pool_ready == 1 and d.unary(SYSTEM + "Info", {}).sandboxes == 2, "both are made")
         waits = d.begin(SANDBOX + "Create", {"name": "twin", "template": "slow"})
         d.unary(SANDBOX + "Create", {"name": "twin", "template": "cold"})
-        with open(f"{folder}/go", "w", encoding="utf-8"):
-            frame = d.recv(waits)
+        go(folder, "yes")
+        frame = d.recv(waits)
         check(other.cli("ls").stdout.decode().count("twin") == 1, "the broker goes on")
         check(other.cli("rm", "twin").returncode == 0, "now there is room for the next one of slow, also if cold was first")
         until(lambda: "cannot be forked" in template(d, "slow").warm_failed, "the reason is said")
-        os.unlink(f"{folder}/go")  # not before: the next interpreter would wait for it
+        go(folder, "")  # not before: the next interpreter would wait for it
     return frame.status.message
 
 
@@ -261,8 +267,9 @@ def a_request_that_fails_when_the_warm_up_ends_deletes_the_sandbox(b, c):
     with tempfile.TemporaryDirectory(prefix="stockade-test-", dir="/var/tmp") as folder:
         os.chmod(folder, 0o755)
         with open(f"{folder}/slow.py", "w", encoding="utf-8") as f:
-            f.write(f"import os, resource, time\nwhile not os.path.exists('{folder}/go'): time.sleep(0.01)\n"
+            f.write(f"import resource, time\nwhile not open('{folder}/go').read(): time.sleep(0.01)\n"
                     "resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))\n")
+        go(folder, "")
         until(lambda: "the name twin already exists" in twins(folder), "it waited for the interpreter")
 
 
