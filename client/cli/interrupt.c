@@ -17,7 +17,7 @@ add_unless_ignored(sigset_t *set, int number)
         (void)sigaddset(set, number);
 }
 
-static sigset_t ours; // written before the thread starts
+static sigset_t ours, before; // the signals, and what was blocked; written before the thread starts
 
 static void *
 wait_for_signal(void *handle)
@@ -38,8 +38,11 @@ interrupt_watch(struct stockade *s, pthread_t *thread)
     add_unless_ignored(&ours, SIGINT);
     add_unless_ignored(&ours, SIGTERM);
     add_unless_ignored(&ours, SIGHUP);
-    (void)pthread_sigmask(SIG_BLOCK, &ours, NULL);
-    return pthread_create(thread, NULL, wait_for_signal, s) == 0;
+    (void)pthread_sigmask(SIG_BLOCK, &ours, &before);
+    if (pthread_create(thread, NULL, wait_for_signal, s) == 0)
+        return true;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return false;
 }
 
 void
