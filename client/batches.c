@@ -164,9 +164,7 @@ on_message(void *cookie, const void *bytes, size_t n)
     struct arena *auto_arena a = arena_new(RESULT_ARENA_BYTES);
     ProtobufCMessage *base = NULL;
     struct stockade_error e;
-    int r = a == NULL ? invoke_too_large(&e)
-                      : invoke_unpack(&stockade__v1__run_batch_response__descriptor, bytes, n, a,
-                                      &base, &e);
+    int r = invoke_unpack(&stockade__v1__run_batch_response__descriptor, bytes, n, a, &base, &e);
     if (r < 0) {
         fail(b, &e);
         return 1;
@@ -386,9 +384,8 @@ on_added(void *cookie, const struct stockade_end *end)
         on_refused(b, end->error);
         return;
     }
-    int r = a == NULL ? invoke_too_large(&e)
-                      : invoke_unpack(&stockade__v1__add_to_batch_response__descriptor,
-                                      end->response.bytes, end->response.n, a, &m, &e);
+    int r = invoke_unpack(&stockade__v1__add_to_batch_response__descriptor, end->response.bytes,
+                          end->response.n, a, &m, &e);
     if (r < 0) {
         fail(b, &e);
         return;

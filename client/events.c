@@ -215,8 +215,6 @@ take(void *cookie, struct delivery *d, struct stockade_error *e)
     struct subscription *sub = cookie;
     ProtobufCMessage *m = NULL;
     struct arena *a = call_arena(d);
-    if (a == NULL)
-        return invoke_too_large(e);
     int rc = invoke_unpack(&stockade__v1__subscribe_response__descriptor, d->bytes, d->n, a, &m, e);
     if (rc < 0)
         return rc;

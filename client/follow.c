@@ -105,8 +105,6 @@ take(void *cookie, struct delivery *d, struct stockade_error *e)
 {
     struct stream *st = cookie;
     struct arena *a = call_arena(d);
-    if (a == NULL)
-        return invoke_too_large(e);
     ProtobufCMessage *m = NULL;
     int rc = invoke_unpack(st->type, d->bytes, d->n, a, &m, e);
     if (rc < 0)

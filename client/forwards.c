@@ -20,8 +20,6 @@ take(void *cookie, struct delivery *d, struct stockade_error *e)
     const struct stockade_forward_handlers *h = cookie;
     ProtobufCMessage *got = NULL;
     struct arena *a = call_arena(d);
-    if (a == NULL)
-        return invoke_too_large(e);
     int rc = invoke_unpack(&stockade__v1__sandbox_service_forward_response__descriptor, d->bytes,
                            d->n, a, &got, e);
     if (rc < 0)

@@ -48,6 +48,8 @@ invoke_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes, size
               struct arena *a, ProtobufCMessage **out, struct stockade_error *error)
 {
     struct err e;
+    if (a == NULL)
+        return invoke_too_large(error);
     if (wire_unpack(type, bytes, n, a, out, &e) == 0)
         return 0;
     if (e.code != ERR_RESOURCE_EXHAUSTED)
@@ -78,8 +80,6 @@ take_answer(void *cookie, struct delivery *d, struct stockade_error *e)
     struct answer *answer = cookie;
     const struct invocation *i = answer->i;
     struct arena *a = call_arena(d);
-    if (a == NULL)
-        return invoke_too_large(e);
     ProtobufCMessage *m = NULL;
     int rc = invoke_unpack(i->response, d->bytes, d->n, a, &m, e);
     if (rc < 0)

@@ -34,7 +34,8 @@ int invoke_empty(struct stockade *s, const char *method, const ProtobufCMessage 
 // Packs a request. Free it with free(). Never NULL on success.
 int invoke_pack(const ProtobufCMessage *m, uint8_t **out, size_t *n, struct stockade_error *e);
 
-// Unpacks one hostile message. DATA_LOSS: not a valid message.
+// Unpacks one hostile message. DATA_LOSS: not a valid message. RESOURCE_EXHAUSTED: it does not fit into the arena, or there was no memory
+// for one (NULL).
 int invoke_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes, size_t n,
                   struct arena *a, ProtobufCMessage **out, struct stockade_error *e);
 
