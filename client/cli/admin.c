@@ -14,6 +14,7 @@
 #include "audit_key.h"
 #include "cert.h"
 #include "commands.h"
+#include "draft.h"
 #include "encryption.h"
 #include "remote.h"
 #include "stockade/v1/access_service.pb-c.h"
@@ -71,32 +72,22 @@ save(const struct acting *a, struct saving *w)
     const int rc = stockade_call(a->s, &r, NULL, &e);
     if (w->failed != 0)
         return failed(a, "write", w->failed);
-    if (rc < 0)
-        return cli_fail(a->c, a->name, &e);
-    return fsync(w->fd) < 0 && errno != EINVAL ? failed(a, "write", errno) : EXIT_OK;
+    return rc < 0 ? cli_fail(a->c, a->name, &e) : EXIT_OK;
 }
 
-// Beside its place, and renamed when it is whole: an interrupted backup does not replace the one before.
 static int
 backup(const struct acting *a)
 {
-    char *auto_free beside = NULL;
-    if (asprintf(&beside, "%s.part", a->name) < 0) {
-        beside = NULL;
-        return failed(a, "write", ENOMEM);
-    }
-    (void)unlink(beside);
-    struct saving w = {
-        .fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600)};
-    if (w.fd < 0)
-        return failed(a, "create", errno);
+    struct draft d;
+    int r = draft_begin(&d, a->name);
+    if (r < 0)
+        return failed(a, "create", -r);
+    struct saving w = {.fd = d.fd};
     int code = save(a, &w);
-    (void)close(w.fd);
-    if (code == EXIT_OK && rename(beside, a->name) < 0)
-        code = failed(a, "create", errno);
-    if (code != EXIT_OK)
-        (void)unlink(beside);
-    else
+    if (code == EXIT_OK && (r = draft_keep(&d, true)) < 0)
+        code = failed(a, "create", -r);
+    draft_end(&d);
+    if (code == EXIT_OK)
         (void)fprintf(stderr,
                       "%s: %llu bytes. It holds secrets of the broker: keep it like a key.\n",
                       a->name, (unsigned long long)w.bytes);

@@ -20,6 +20,7 @@
 #include "cli.h"
 #include "commands.h"
 #include "copy.h"
+#include "draft.h"
 #include "remote.h"
 #include "sink.h"
 #include "units.h"
@@ -369,22 +370,18 @@ receive(struct copy *c, struct local *l, bool keep_mode)
     return rc < 0 ? cli_fail(c->c, "", &e) : EXIT_OK;
 }
 
-// Into a file beside it, which replaces it when it is complete.
 static int
 receive_file(struct copy *c, const char *to)
 {
-    char draft[2 * PATH_TEXT_MAX + 32];
-    (void)snprintf(draft, sizeof draft, "%s.stockade-%d", to, (int)getpid());
-    struct local l = {.c = c, .fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
-    if (l.fd < 0)
-        return fail_here(c, draft, errno);
+    struct draft d;
+    int r = draft_begin(&d, to);
+    if (r < 0)
+        return fail_here(c, to, -r);
+    struct local l = {.c = c, .fd = d.fd};
     int code = receive(c, &l, true);
-    if (close(l.fd) < 0 && code == EXIT_OK)
-        code = fail_here(c, to, errno);
-    if (code == EXIT_OK && rename(draft, to) < 0)
-        code = fail_here(c, to, errno);
-    if (code != EXIT_OK)
-        (void)unlink(draft);
+    if (code == EXIT_OK && (r = draft_keep(&d, false)) < 0)
+        code = fail_here(c, to, -r);
+    draft_end(&d);
     return code;
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// template push and load: templates as archives. A file gets its name when the whole archive is in it, so a push that was cut off replaces
-// nothing, and leaves nothing unless it was killed.
+// template push and load: templates as archives. A file gets its name when the whole archive is in it (draft.h).
 #include "template_archive.h"
 
 #include <errno.h>
@@ -10,11 +9,12 @@
 #include <unistd.h>
 
 #include "proto/auto.h"
+#include "draft.h"
 #include "interrupt.h"
 #include "json.h"
 #include "remote.h"
 
-enum { PATH_TEXT_MAX = 4096, ARENA_MAX = 2 * 1024 * 1024 };
+enum { ARENA_MAX = 2 * 1024 * 1024 };
 
 static int
 fail_here(const struct acting *a, const char *what, int sys)
@@ -69,26 +69,23 @@ push_to(const struct acting *a, int fd, const char *what)
 int
 template_archive_push(const struct acting *a)
 {
-    char fresh[PATH_TEXT_MAX];
     const char *file = a->o->args_n > 2 ? a->o->args[2] : "-";
     if (strcmp(file, "-") == 0)
         return isatty(STDOUT_FILENO) == 1
                    ? cli_usage(a->c, "an archive is not for a terminal", "name a file")
                    : push_to(a, STDOUT_FILENO, "stdout");
-    if ((size_t)snprintf(fresh, sizeof fresh, "%s.partial", file) >= sizeof fresh)
-        return fail_here(a, file, ENAMETOOLONG);
-    int auto_close fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return fail_here(a, fresh, errno);
+    struct draft d;
+    int r = draft_begin(&d, file);
+    if (r < 0)
+        return fail_here(a, file, -r);
     pthread_t thread;
     const bool watched = interrupt_watch(a->s, &thread);
-    int code = push_to(a, fd, fresh);
+    int code = push_to(a, d.fd, file);
     if (watched)
         interrupt_stop(thread);
-    if (code == EXIT_OK && (fsync(fd) < 0 || rename(fresh, file) < 0))
-        code = fail_here(a, file, errno);
-    if (code != EXIT_OK)
-        (void)unlink(fresh);
+    if (code == EXIT_OK && (r = draft_keep(&d, true)) < 0)
+        code = fail_here(a, file, -r);
+    draft_end(&d);
     return code;
 }
 

@@ -3,6 +3,7 @@
 """Templates as archives: what one broker pushes another one loads, with all its files and their digests; and archives that no
 broker wrote are refused, whatever they hold."""
 
+import contextlib
 import glob
 import hashlib
 import io
@@ -336,15 +337,23 @@ def a_full_disk_refuses_and_loses_nothing(_):
 
 
 def an_interrupted_push_leaves_no_file(b):
+    """Also one that is killed: its file has no name until it is complete."""
     one = box(b)
     sh(b, one, "head -c 30000000 /dev/urandom > big")
     expect(b.cli("template", "create", "t", "--from", one), 0)
     path = os.path.join(b.folder, "interrupted.tar")
 
+    def has_begun(pid):
+        """It writes to a file of the folder."""
+        with contextlib.suppress(FileNotFoundError):
+            return any(os.readlink(f"/proc/{pid}/fd/{fd}").startswith(b.folder + "/") and os.stat(f"/proc/{pid}/fd/{fd}").st_size
+                       for fd in os.listdir(f"/proc/{pid}/fd"))
+        return False
+
     def interrupted(which):
         """False: it was faster."""
         p = b.popen("template", "push", "t", path, stderr=subprocess.PIPE)
-        until(lambda: p.poll() is not None or os.path.exists(path + ".partial"), "it has begun", brief=True)
+        until(lambda: p.poll() is not None or has_begun(p.pid), "it has begun", brief=True)
         b.process.send_signal(signal.SIGSTOP)
         p.send_signal(which)
         try:
@@ -354,9 +363,11 @@ def an_interrupted_push_leaves_no_file(b):
         if p.returncode == 0:
             os.unlink(path)
             return False
-        check(p.returncode == 128 + which and said == b"" and glob.glob(path + "*") == [], f"{p.returncode} {said} {glob.glob(path + '*')}")
+        code = -which if which == signal.SIGKILL else 128 + which
+        left = glob.glob(path + "*")
+        check(p.returncode == code and said == b"" and left == [], f"{p.returncode} {said} {left}")
         return True
-    for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
         until(lambda: interrupted(which), "it is interrupted")
 
 
