@@ -23,7 +23,8 @@ const struct option_row options_common[] = {
     {"wait-approval", 0, OPTION_DURATION, AT(approval_wait_ms), "TIME",
      "wait so long for the approval if a rule asks for one, at most 10m (default: fail at once)",
      NULL},
-    {"format", 'o', OPTION_FORMAT, AT(json), "FORMAT", "text or json", formats},
+    {"format", 'o', OPTION_FORMAT, AT(json), "FORMAT", "text or json; --output is the same",
+     formats},
     {"help", 'h', OPTION_FLAG, AT(help), NULL, "show the usage of the command", NULL},
     {0},
 };

@@ -440,13 +440,24 @@ options_letter(const struct option_row *const *groups, char letter)
     return NULL;
 }
 
+// Commands without an --output of their own take it for --format, as many programs have it.
+static const struct option_row *
+row_named(const struct option_row *const *groups, const char *name, size_t n)
+{
+    static const char other[] = "output";
+    const struct option_row *row = options_long(groups, name, n);
+    if (row != NULL || n != sizeof other - 1 || strncmp(name, other, n) != 0)
+        return row;
+    return options_long(groups, "format", strlen("format"));
+}
+
 // "--name", "--name=value", "--name value". Returns the number of words, or -EINVAL.
 static int
 parse_long(struct reading *r, const struct option_row *const *groups, int argc, char **argv)
 {
     const char *name = argv[0] + 2;
     size_t n = strcspn(name, "=");
-    const struct option_row *row = options_long(groups, name, n);
+    const struct option_row *row = row_named(groups, name, n);
     if (row == NULL) {
         char typed[WORD_MAX + 1];
         (void)snprintf(typed, sizeof typed, "%.*s", (int)(n < WORD_MAX ? n : WORD_MAX), name);

@@ -153,6 +153,11 @@ output_takes_a_size_or_a_format(void **state)
     assert_true(l.o.json);
     PARSE(&l, "ls", "-ojson", "--format=text");
     assert_false(l.o.json);
+    PARSE(&l, "ls", "--output", "json");
+    assert_int_equal(l.rc, 0);
+    assert_true(l.o.json);
+    PARSE(&l, "ls", "--output=xml");
+    assert_string_equal(l.p.why, "--format: 'xml' is not one of text, json");
 }
 
 static void
