@@ -115,6 +115,7 @@ on_started(void *cookie)
 static void
 blame_cell(struct err *e)
 {
+    (void)err_wrap(e, "the interpreter cannot be forked, by what its code did");
     e->code = ERR_FAILED_PRECONDITION;
     err_detail(e, "LIVE_STATE", "context_id", "restart the context, and try again");
 }
@@ -131,7 +132,7 @@ on_ended(void *cookie, const struct err *why)
     if (i->given)
         return; // image_become_job() frees it
     free(i);
-    if (e.code == ERR_INTERNAL && forged)
+    if ((e.code == ERR_INTERNAL && forged) || strcmp(e.reason, AGENT_UNFIT) == 0)
         blame_cell(&e);
     if (events != NULL)
         events->ended(owner, &e);

@@ -43,6 +43,7 @@ struct agent {
     uint32_t number, pid; // pid: 0 before it has started
     enum agent_state state;
     bool takes_fd;
+    bool forked, ran;                  // made by agent_fork(); has been RUNNING
     bool ours, known;                  // a program of ours; its cgroup is in sandbox.ours
     uint64_t oom_kills;                // of its sandbox when it began
     uint64_t oom_reported;             // of those since, which agent_out_of_memory() has reported
@@ -141,14 +142,25 @@ on_moved(void *owner)
         a->events->drained(a->cookie);
 }
 
+// It ended before it ran, by what itself or its parent did.
+static void
+note_unfit(const struct agent *a, struct err *e)
+{
+    if (a->forked && !a->ran && e->code == ERR_UNAVAILABLE)
+        err_detail(e, AGENT_UNFIT, NULL, NULL);
+}
+
 // Its end was closed, so it has ended or is of no use; the guest reports its end.
 static void
 on_gone(void *owner, const struct err *why)
 {
     struct agent *a = owner;
-    struct err unknown = {.code = ERR_OK};
+    struct err e = {.code = ERR_OK};
     bool reported = why->code == ERR_UNAVAILABLE && a->state != AGENT_FORKING; // by the guest
-    kill_it(a, reported ? &unknown : why);
+    if (!reported)
+        e = *why;
+    note_unfit(a, &e);
+    kill_it(a, &e);
 }
 
 static const struct packet_link_kind kind = {.process = "an agent program",
@@ -273,6 +285,7 @@ agent_fork(struct sandbox *s, const struct agent_events *events, void *cookie, s
     if (a == NULL)
         return err_errno(e);
     a->state = AGENT_FORKING;
+    a->forked = true;
     a->number = ++s->jobs_begun;
     (void)loop_timer_start(loop_of(a), &a->timeout, FORK_MS, on_no_answer, a);
     *out = a;
@@ -426,6 +439,7 @@ agents_started(struct sandbox *s, uint32_t number, uint32_t pid)
         return true;
     }
     a->state = AGENT_RUNNING;
+    a->ran = true;
     loop_timer_stop(&a->timeout);
     if (a->events != NULL && a->events->started != NULL)
         a->events->started(a->cookie);
@@ -433,13 +447,15 @@ agents_started(struct sandbox *s, uint32_t number, uint32_t pid)
 }
 
 bool
-agents_failed(struct sandbox *s, uint32_t number, const char *text)
+agents_failed(struct sandbox *s, uint32_t number, int sys, const char *text)
 {
     struct agent *a = find(s, number);
     struct err e;
     if (a == NULL || a->state == AGENT_RUNNING || a->state == AGENT_FORKING)
         return false;
     (void)err_set(&e, ERR_UNAVAILABLE, "start an agent program: %s", text);
+    if (sys == 0) // else the kernel failed
+        note_unfit(a, &e);
     finish(a, a->why.code != ERR_OK ? &a->why : &e);
     swap_agent_ended(s);
     return true;
@@ -508,6 +524,7 @@ agents_exited(struct sandbox *s, uint32_t number, uint32_t status)
     if (a == NULL) // closed by one of them
         return true;
     explain(a, (int)status, &e);
+    note_unfit(a, &e);
     note_cgroup(a);
     if (s->link != NULL && guest_link_remove(s->link, number, &ignored) < 0)
         log_err_about(LOG_WARNING, "remove-job", &(struct log_about){.sandbox = s->id.id},

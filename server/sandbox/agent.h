@@ -80,7 +80,9 @@ void agent_hold(struct agent *a, bool held);
 //   agent_fork() --packet with its pid--> agent_adopt() --guest--> started --agent_give()--> (freed; a job has its process)
 //
 // Until it is adopted it is an ordinary process of the one that forked it, and closing its socket ends it, because it is a
-// program of ours. After agent_adopt() it is like any other agent. Errors as of agent_start().
+// program of ours. After agent_adopt() it is like any other agent. Errors as of agent_start(). It ends with UNAVAILABLE and this reason if
+// it, or what forks it, closed the socket or ended before it ran, or named a process that cannot be it.
+#define AGENT_UNFIT "AGENT_UNFIT"
 int agent_fork(struct sandbox *s, const struct agent_events *events, void *cookie,
                struct agent **out, int *theirs, struct err *e);
 int agent_adopt(struct agent *a, uint32_t pid, struct err *e);
@@ -112,7 +114,7 @@ void agent_close(struct agent *a);
 
 // Messages of the guest. False: impossible in this state.
 bool agents_started(struct sandbox *s, uint32_t number, uint32_t pid);
-bool agents_failed(struct sandbox *s, uint32_t number, const char *text);
+bool agents_failed(struct sandbox *s, uint32_t number, int sys, const char *text);
 bool agents_exited(struct sandbox *s, uint32_t number, uint32_t status);
 
 // Whether one runs that is not being ended.

@@ -500,7 +500,7 @@ said_failed(struct sandbox *s, uint32_t number, uint32_t exit_code, int sys, con
 {
     struct job *j = find_in(s, number);
     if (j == NULL)
-        return agents_failed(s, number, text);
+        return agents_failed(s, number, sys, text);
     if (j->state != JOB_STARTING || (exit_code != 0 && exit_code != 126 && exit_code != 127))
         return false;
     ended(j);

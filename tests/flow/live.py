@@ -8,8 +8,6 @@ from interpreter import CANCELLED, CODE, CRASHED, DOWN, IDLE, OK, Cell, box, con
 from runner import Skipped, check, until
 from sp import EXHAUSTED, INVALID
 
-UNAVAILABLE = 14
-
 CONFIG = """
 pool: 2
 limits_default: {pids: 64}
@@ -317,7 +315,7 @@ def a_snapshot_ends_checkpoints_and_says_so(b, c):
 
 
 def an_interpreter_that_lies_harms_itself_alone(b, c):
-    """Its cells replace what the kernel program calls."""
+    """Its cells replace what the kernel program calls: a fork of it is refused with that reason, and no call can be repeated as it is."""
     sandbox = box(c)
     child = "import os\nos.register_at_fork(after_in_child=lambda: setattr(os, 'write', lambda fd, data: os.writev(fd, [%s])))"
     for code in ("import os\nos.fork = lambda: 1", "import os\ndef f(): raise MemoryError\nos.fork = f",
@@ -327,10 +325,16 @@ def an_interpreter_that_lies_harms_itself_alone(b, c):
         call = c.begin(CODE + "CheckpointContext", {"context_id": ctx})
         status = c.recv(call).status
         check(status.code != 0 or checkpoints(c, sandbox), f"{code}: {status}")
-        check(status.code in (0, PRECONDITION, UNAVAILABLE), f"the broker has no fault: {status}")
+        check(status.code in (0, PRECONDITION), f"{code}: {status}")
         c.unary(CODE + "DeleteContext", {"context_id": ctx})
         for p in checkpoints(c, sandbox):
             delete(c, sandbox, p.name)
+    second = "data if data.startswith(b'forked') else %s"
+    for code in (child % (second % "b'1'"), child % (second % "b'77777'"), child % (second % "os._exit(3)"), child % "os._exit(3)"):
+        ctx = ready(c, sandbox, code)
+        status = refuse(c, "ForkContext", {"context_id": ctx}, PRECONDITION)
+        check(status.reason == "LIVE_STATE" and "restart the context" in hint(status), f"{code}: {status}")
+        c.unary(CODE + "DeleteContext", {"context_id": ctx})
     ctx = ready(c, sandbox)
     checkpoint(c, ctx, "one")
     check(run(c, "x", context_id=fork(c, ctx, "one").id).main == ["1"], "the next one is as usual")
