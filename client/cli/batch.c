@@ -74,6 +74,8 @@ on_result(void *cookie, const struct stockade_batch_result *of)
     b->code = json_put(o);
     b->state.results++;
     b->failed += r->outcome != STOCKADE_OUTCOME_EXITED || r->exit_code != 0;
+    b->stopped |= r->outcome == STOCKADE_OUTCOME_CANCELLED &&
+                  exit_code_of_cancelled(r->reason) == EXIT_WAITING;
     return b->code != EXIT_OK;
 }
 
@@ -116,6 +118,16 @@ wait_for_more(void *cookie, const struct stockade_batch_state *state, int fd, in
 // ---- the command
 
 static int
+judge(const struct batch *b)
+{
+    if (b->code != EXIT_OK)
+        return b->code;
+    if (b->stopped)
+        return EXIT_WAITING;
+    return b->failed != 0 ? EXIT_PROBLEM : EXIT_OK;
+}
+
+static int
 work(struct batch *b)
 {
     const struct options *of = b->o;
@@ -143,7 +155,7 @@ work(struct batch *b)
         b->code = EXIT_SIGNAL + interrupted;
     else if (r < 0)
         batch_fail(b, &e);
-    return b->code != EXIT_OK ? b->code : b->failed != 0 ? EXIT_PROBLEM : EXIT_OK;
+    return judge(b);
 }
 
 static int

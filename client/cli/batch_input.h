@@ -32,7 +32,8 @@ struct batch {
     uint64_t front;
     struct stockade_batch_state state;
     uint64_t failed, began_ms, shown_ms;
-    int code; // EXIT_OK while it goes on
+    bool stopped; // jobs were cancelled because the broker stops
+    int code;     // EXIT_OK while it goes on
 };
 
 // Reports a failure, which ends the batch.

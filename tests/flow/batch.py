@@ -418,6 +418,17 @@ def a_broker_that_stops_ends_what_runs_and_cancels_the_rest(_):
         batch.close()
 
 
+def the_command_says_that_the_broker_stopped(_):
+    with Broker(name="-stopped", config=f"{NO_BPF}pool: 2\ndrain: {LONG_DRAIN}s\n") as b:
+        p = b.popen("batch", "-p", "1", "-", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        p.stdin.write(b'["sleep", "1"]\n["true"]\n')
+        p.stdin.close()
+        until(lambda: b.json("info")[1]["processes"] == 1, "one runs")
+        b.process.send_signal(signal.SIGTERM)
+        got = sorted(json.loads(line)["outcome"] for line in p.stdout.read().splitlines())
+        check(got == ["CANCELLED", "EXITED"] and p.wait(30) == 75, f"{p.returncode} {got} {p.stderr.read()}")
+
+
 with Broker(config="pool: 4\nquotas: {sandboxes: 12}\n") as BROKER:
     CODE = run_cases([
         what_is_wrong_is_refused_and_nothing_begins,
@@ -438,5 +449,6 @@ with Broker(config="pool: 4\nquotas: {sandboxes: 12}\n") as BROKER:
         another_tenants_run_is_not_starved,
         a_killed_broker_loses_the_batch_and_the_command_says_so,
         a_broker_that_stops_ends_what_runs_and_cancels_the_rest,
+        the_command_says_that_the_broker_stopped,
     ], call=lambda case: case(BROKER))
 sys.exit(CODE)
