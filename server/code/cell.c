@@ -25,6 +25,7 @@ enum {
     AGAIN_MS = 500,
     CLOSED_MS = 1000, // from the end of its link to the end of the interpreter
     STEPS_MAX = 64,   // in one turn of the loop: frames may come faster than they are read
+    HELD_UP_MS = 20,  // between two looks at a sandbox that is frozen, or gets other files
     NEXT_TURN_MS = 1, // a timer of 0 ms that a timer starts runs in the same turn before libuv 1.45
     FORGED_MAX = 100, // ends of earlier cells, which cost the broker time and their sender nothing
     START_FAILED_MAX = 300,
@@ -203,6 +204,17 @@ refuse_all(struct context *c, const struct code_end *end)
     }
 }
 
+// Its sandbox starts nothing now. When it is resumed, context.c calls the pump.
+static bool
+waits_for_sandbox(struct context *c)
+{
+    if (c->sandbox == NULL || !sandbox_is_held_up(c->sandbox))
+        return false;
+    if (c->sandbox->state != SANDBOX_PAUSED)
+        cell_pump_soon(c, HELD_UP_MS);
+    return true;
+}
+
 static void
 start_kernel(struct context *c)
 {
@@ -339,6 +351,8 @@ step(struct context *c)
         return true;
     }
     if (c->current != NULL || c->waiting_n == 0 || c->op != NULL)
+        return false;
+    if (c->state == CONTEXT_DOWN && waits_for_sandbox(c))
         return false;
     if (c->state == CONTEXT_DOWN)
         start_kernel(c);

@@ -92,6 +92,19 @@ on_deleting(void *cookie, struct sandbox *s, const struct err *why)
     live_sandbox_gone(all, s);
 }
 
+// Cells without an interpreter have waited for this.
+static void
+on_changed(void *cookie, struct sandbox *s, enum sandbox_change what)
+{
+    const struct contexts *all = cookie;
+    list_each(it, &all->list)
+    {
+        struct context *c = of_list(it);
+        if (what == SANDBOX_RESUMED_NOW && c->sandbox == s && c->waiting_n > 0)
+            cell_pump_soon(c, 0);
+    }
+}
+
 static const char *const status_names[] = {
     [CODE_OK] = "ok",           [CODE_ERROR] = "error",     [CODE_INTERRUPTED] = "interrupted",
     [CODE_CRASHED] = "crashed", [CODE_TIMEOUT] = "timeout", [CODE_CANCELLED] = "cancelled"};
@@ -108,7 +121,7 @@ contexts_new(struct server *srv)
     list_init(&all->ops);
     for (uint32_t i = 0; i < sizeof status_names / sizeof status_names[0]; i++)
         metrics_name_value(METRIC_BY_STATUS, i, status_names[i]);
-    const struct observer o = {.cookie = all, .deleting = on_deleting};
+    const struct observer o = {.cookie = all, .changed = on_changed, .deleting = on_deleting};
     all->observer = observers_add(sandboxes_observers(srv->sandboxes), &o);
     return all;
 }
@@ -414,7 +427,8 @@ context_create(struct contexts *all, struct sandbox *s, const struct context_spe
     const struct language *language = language_find(spec->language, e);
     if (language == NULL)
         return err_errno(e);
-    int r = sandbox_check_running(s, e);
+    const bool waits = s->state == SANDBOX_SWAPPING || s->state == SANDBOX_COPYING;
+    int r = waits ? 0 : sandbox_check_running(s, e);
     if (r == 0)
         r = context_check_room(all, s, e);
     if (r < 0)
@@ -422,7 +436,7 @@ context_create(struct contexts *all, struct sandbox *s, const struct context_spe
     struct context *c = context_new(all, s, spec, language, e);
     if (c == NULL)
         return err_errno(e);
-    r = context_start(c, NULL, e);
+    r = waits ? 0 : context_start(c, NULL, e); // its first cell starts it
     if (r < 0)
         context_free(c);
     else

@@ -501,6 +501,8 @@ uint32_t sandbox_tenant_metric(const struct sandbox *s);
 
 // FAILED_PRECONDITION unless it accepts jobs now.
 int sandbox_check_running(const struct sandbox *s, struct err *e);
+// Whether it accepts none now, but will again: it is frozen, or gets another layer of files. Only PAUSED lasts until a call ends it.
+bool sandbox_is_held_up(const struct sandbox *s);
 
 // Number of sandboxes: in total (including ready ones and those being removed), and of a tenant; and the list of all
 // that have an owner, oldest first.

@@ -389,6 +389,14 @@ sandbox_check_running(const struct sandbox *s, struct err *e)
     return r;
 }
 
+bool
+sandbox_is_held_up(const struct sandbox *s)
+{
+    return s->state == SANDBOX_PAUSING || s->state == SANDBOX_PAUSED ||
+           s->state == SANDBOX_RESUMING || s->state == SANDBOX_SWAPPING ||
+           s->state == SANDBOX_COPYING;
+}
+
 uint32_t
 sandboxes_count(const struct sandboxes *all)
 {

@@ -9,6 +9,7 @@ import time
 
 from api import NOT_FOUND, PROCESS, SANDBOX, connect, main
 from broker import Broker
+from interpreter import CRASHED, DOWN, Cell, context, contexts, run
 from runner import check, until
 from snapshots import SNAPSHOT, delete, make, names, new, no, restore, sh
 from sp import DEADLINE, EXHAUSTED, INVALID
@@ -253,6 +254,38 @@ def a_copier_that_is_killed_or_hangs_leaves_the_sandbox_running(b, c):
     until(lambda: not copiers(b), "and no copier is left")
 
 
+def cells_without_an_interpreter_wait_until_the_files_are_copied(b, c):
+    """The last one has crashed, or there is none yet; and in a sandbox that is paused."""
+    box = new(c, limits={"disk_bytes": 600 << 20, "memory_bytes": 900 << 20})
+    sh(c, box, "head -c 50000000 /dev/urandom > big")
+    job = beating(c, box)
+    crashed, other, d = context(c, box).id, context(c, box).id, connect(b)
+
+    def crash():
+        for one in (crashed, other):
+            check(run(c, "import os; os.kill(os.getpid(), 9)", context_id=one).end.status == CRASHED, "it has no interpreter")
+
+    crash()
+    begun, pid = stopped_copier(b, c, box, lambda: d.begin(SNAPSHOT + "Create", {"sandbox": box, "copy": True, "copy_ms_max": 60000}))
+    cells = [Cell(c, {"code": "print(1)", "context_id": crashed}), Cell(c, {"code": "print(1)", "sandbox_id": box})]
+    made = context(c, box)
+    check(made.state == DOWN, f"it is there, and its first cell starts it: {made}")
+    cells.append(Cell(c, {"code": "print(1)", "context_id": made.id}))
+    until(lambda: [x.waiting for x in contexts(c, box)] == [1, 0, 1, 1], lambda: f"they wait: {contexts(c, box)}")
+    os.kill(pid, signal.SIGCONT)
+    d.recv(begun)
+    check([cell.finish().text for cell in cells] == ["1\n"] * 3, "they go on")
+    goes_on(c, job)
+    crash()
+    c.unary(SANDBOX + "Pause", {"id": box})
+    cell = Cell(c, {"code": "print(2)", "context_id": crashed})
+    until(lambda: contexts(c, box)[0].waiting == 1, lambda: f"it waits: {contexts(c, box)}")
+    c.unary(SANDBOX + "Resume", {"id": box})
+    check(cell.finish().text == "2\n", "it goes on")
+    c.unary(SANDBOX + "Delete", {"id": box})
+    c.finish(job)
+
+
 def the_memory_of_the_copy_is_the_sandboxs(b, c):
     box = new(c, limits={"disk_bytes": 200 << 20, "memory_bytes": 256 << 20})
     sh(c, box, "head -c 60000000 /dev/urandom > big")
@@ -278,6 +311,7 @@ def the_memory_of_the_copy_is_the_sandboxs(b, c):
 TESTS = [what_is_too_large_or_too_slow_is_refused_and_the_jobs_go_on, a_disk_that_has_no_room_for_both_refuses_and_loses_nothing,
          the_jobs_go_on_and_the_files_are_those_of_one_moment, layers_lie_on_and_below_copies, hostile_files_come_back_as_they_were,
          forks_begin_with_the_moment_and_the_parent_goes_on, a_copier_that_is_killed_or_hangs_leaves_the_sandbox_running,
+         cells_without_an_interpreter_wait_until_the_files_are_copied,
          the_memory_of_the_copy_is_the_sandboxs]
 
 if __name__ == "__main__":
