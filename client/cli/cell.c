@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "proto/plural.h"
@@ -89,7 +90,7 @@ save(const struct cell *c, const char *path)
 
 // A new file in the folder, with the first free number.
 static void
-save_picture(const struct cell *c)
+save_picture(struct cell *c)
 {
     const char *ending = strcmp(c->picture_mime, "image/jpeg") == 0        ? "jpg"
                          : strcmp(c->picture_mime, "image/svg+xml") == 0   ? "svg"
@@ -107,10 +108,11 @@ save_picture(const struct cell *c)
     }
     (void)fprintf(stderr, "stockade %s: cannot save a picture to %s: %s\n", c->command->name,
                   c->folder, strerror(errno));
+    c->unsaved = true;
 }
 
 static void
-show_picture(const struct cell *c)
+show_picture(struct cell *c)
 {
     bool png = strcmp(c->picture_mime, "image/png") == 0;
     bool is_inline = c->pictures == PICTURES_ITERM
@@ -185,7 +187,8 @@ end_result(struct cell *c, bool main)
     else if (c->text.n > 0)
         put_text(c);
     c->at_line_start = true;
-    (void)fflush(stdout);
+    if (fflush(stdout) != 0 || ferror(stdout) != 0)
+        sink_lost(&c->sink, errno);
 }
 
 static int
@@ -218,7 +221,7 @@ on_part(void *cookie, const struct stockade_code_part *part)
         end_result(c, part->main);
         c->text.n = c->picture.n = 0;
     }
-    return ferror(stdout) != 0;
+    return c->sink.broken;
 }
 
 // ---- the other events
@@ -269,6 +272,23 @@ on_error(void *cookie, const char *name, const char *value, const char *tracebac
 
 // ---- all of it
 
+int
+cell_check_folder(const struct command *c, const char *folder)
+{
+    char why[PATH_BYTES];
+    struct stat st;
+    if (folder == NULL)
+        return EXIT_OK;
+    int sys = stat(folder, &st) < 0             ? errno
+              : !S_ISDIR(st.st_mode)            ? ENOTDIR
+              : access(folder, W_OK | X_OK) < 0 ? errno
+                                                : 0;
+    if (sys == 0)
+        return EXIT_OK;
+    (void)snprintf(why, sizeof why, "--pictures: %.1000s: %s", folder, strerror(sys));
+    return cli_usage(c, why, "");
+}
+
 void
 cell_begin(struct cell *c, const char *folder)
 {
@@ -312,6 +332,7 @@ cell_run(struct cell *c, const struct stockade_code_options *o,
                                              .on_error = on_error,
                                              .cookie = c};
     c->at_line_start = true;
+    c->unsaved = false;
     return stockade_run_code(c->s, o, &h, end, e);
 }
 
@@ -325,7 +346,7 @@ cell_judge(const struct cell *c, const struct stockade_code_end *end)
                       end->lost ? "; its variables are lost" : "");
     switch (end->status) {
     case STOCKADE_CODE_OK:
-        return EXIT_OK;
+        return c->unsaved ? EXIT_OURS : EXIT_OK;
     case STOCKADE_CODE_ERROR:
         return EXIT_PROBLEM;
     case STOCKADE_CODE_INTERRUPTED:
@@ -342,6 +363,17 @@ cell_judge(const struct cell *c, const struct stockade_code_end *end)
 
 static const char *const status_names[] = {"UNSPECIFIED", "OK",      "ERROR",    "INTERRUPTED",
                                            "CRASHED",     "TIMEOUT", "CANCELLED"};
+
+// For the next cell.
+static void
+forget(struct cell *c)
+{
+    json_decref(c->results);
+    json_decref(c->error);
+    c->results = json_array();
+    c->error = NULL;
+    c->sink.streams[0].n = c->sink.streams[1].n = 0;
+}
 
 int
 cell_put_json(struct cell *c, const struct stockade_code_end *end)
@@ -368,6 +400,7 @@ cell_put_json(struct cell *c, const struct stockade_code_end *end)
     if (end->simulation != NULL)
         rc |= json_object_set_new(o, "simulation", simulation_json(end->simulation));
     json_decref(of_job);
+    forget(c);
     if (rc != 0) {
         json_decref(o);
         o = NULL;

@@ -25,7 +25,11 @@ struct cell {
     char mime[101], picture_mime[101];
     json_t *forms, *results, *error; // owned
     bool at_line_start;              // of stdout
+    bool unsaved;                    // a picture of the cell could not be saved
 };
+
+// Whether pictures can be saved in the folder of --pictures, before code runs for them. EXIT_OK, or the code after a report.
+int cell_check_folder(const struct command *c, const char *folder);
 
 // How pictures are shown on this stdout. folder: where files go; NULL: nowhere.
 void cell_begin(struct cell *c, const char *folder);

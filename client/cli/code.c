@@ -127,6 +127,9 @@ cli_code(const struct command *c, const struct options *o)
     const char *file = o->args_n > 0 ? o->args[0] : "-", *language = o->language;
     if (o->code != NULL && o->args_n > 0)
         return cli_usage(c, "-c and FILE exclude each other", "");
+    int bad = cell_check_folder(c, o->pictures);
+    if (bad != EXIT_OK)
+        return bad;
     if (language == NULL && o->context == NULL && o->code == NULL)
         language = cell_language_of(file);
     if (o->code != NULL)

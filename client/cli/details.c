@@ -23,7 +23,7 @@ const char repl_details[] =
     "~/.local/state/stockade/history keeps. Pictures are shown on terminals with kitty's or "
     "iTerm2's protocol; otherwise they are saved (--pictures, or the current folder).\n\n"
     "If stdin is not a terminal, it has the cells, and the exit code is that of the last one, as of "
-    "stockade code.\n\n"
+    "stockade code. With -o json each cell is an object on a line, as of stockade code.\n\n"
     "Example: stockade repl --sandbox notebook";
 
 const char checkpoint_details[] =

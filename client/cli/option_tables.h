@@ -14,8 +14,8 @@
 // options_run.c
 extern const struct option_row job_limit_options[], sandbox_limit_options[], network_options[],
     sandbox_options[], mount_options[], job_options[], batch_options[], exec_options[],
-    cell_options[], code_options[], create_options[], sleep_options[], update_options[],
-    ls_options[], ps_options[], rm_options[];
+    cell_options[], code_options[], repl_options[], create_options[], sleep_options[],
+    update_options[], ls_options[], ps_options[], rm_options[];
 
 // options_files.c
 extern const struct option_row copy_options[], files_options[], snapshot_options[],

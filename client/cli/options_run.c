@@ -152,11 +152,7 @@ static const char *const code_languages[] = {"python", "bash", "javascript", NUL
 
 // A cell, in a context or in a sandbox of its own.
 const struct option_row cell_options[] = {
-    {"sandbox", 0, OPTION_TEXT, AT(sandbox), "SANDBOX",
-     "run in this sandbox, in its default context for the language", NULL},
     {"context", 0, OPTION_TEXT, AT(context), "ID", "run in this context", NULL},
-    {"language", 'L', OPTION_TEXT, AT(language), "NAME",
-     "python, bash or javascript (default: by the name of FILE, else python)", code_languages},
     {"timeout", 0, OPTION_DURATION, LIMIT(wall_ms), "TIME",
      "time of a cell, after which it is interrupted (default: 60s in a fresh sandbox)", NULL},
     {"pictures", 0, OPTION_TEXT, AT(pictures), "FOLDER", "save pictures here and print their names",
@@ -170,8 +166,20 @@ const struct option_row cell_options[] = {
 
 const struct option_row code_options[] = {
     {"code", 'c', OPTION_TEXT, AT(code), "CODE", "the code", NULL},
+    {"sandbox", 0, OPTION_TEXT, AT(sandbox), "SANDBOX",
+     "run in this sandbox, in its default context for the language", NULL},
+    {"language", 'L', OPTION_TEXT, AT(language), "NAME",
+     "python, bash or javascript (default: by the name of FILE, else python)", code_languages},
     {"bill", 0, OPTION_FLAG, AT(bill), NULL, "print the resources that the cell used on stderr",
      NULL},
+    {0},
+};
+
+const struct option_row repl_options[] = {
+    {"sandbox", 0, OPTION_TEXT, AT(sandbox), "SANDBOX",
+     "run in this sandbox, in a new context that ends with the command", NULL},
+    {"language", 'L', OPTION_TEXT, AT(language), "NAME",
+     "python, bash or javascript (default: python)", code_languages},
     {0},
 };
 

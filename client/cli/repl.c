@@ -230,6 +230,10 @@ run_cell(struct repl *r, const char *text, bool *fatal)
     if (!r->cell.at_line_start && r->shows_prompt)
         (void)printf("\n");
     int code = cell_judge(&r->cell, end);
+    if (r->cell.capturing && cell_put_json(&r->cell, end) != EXIT_OK) {
+        *fatal = true;
+        code = EXIT_OURS;
+    }
     stockade_free(end);
     return code;
 }
@@ -261,6 +265,9 @@ cli_repl(const struct command *c, const struct options *o)
     int code = EXIT_OURS;
     if (o->context != NULL && o->sandbox != NULL)
         return cli_usage(c, "--context and --sandbox exclude each other", "");
+    code = cell_check_folder(c, o->pictures);
+    if (code != EXIT_OK)
+        return code;
     r = (struct repl){.cell = {.command = c, .options = o}, .options = o};
     r.language = o->language != NULL ? o->language : "python";
     r.shows_prompt = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`stockade repl`: cells at a prompt, on a pseudo-terminal and through a pipe."""
 
+import json
 import os
 import pty
 import re
@@ -254,10 +255,38 @@ def cells_come_through_a_pipe(b):
     until(lambda: not sandboxes(b), "nothing is left")
 
 
+def json_is_an_object_for_each_cell(b):
+    r = b.cli("repl", "-o", "json", input=b"x = 2\nprint(3)\n1/0\nx\n")
+    got = [json.loads(line) for line in r.stdout.splitlines()]
+    check([c["status"] for c in got] == ["OK", "OK", "ERROR", "OK"] and not r.returncode and not r.stderr, r)
+    check([c["stdout"] for c in got] == ["", "3\n", "", ""] and got[2]["error"]["name"] == "ZeroDivisionError", got)
+    check(not got[3]["error"] and [len(c["results"]) for c in got] == [0, 0, 0, 1], got)
+
+
+def output_that_cannot_be_written_ends_it(b):
+    for cells in (b"7\n8\n", b"print(7)\n8\n"):
+        with open("/dev/full", "wb") as full:
+            r = subprocess.run([binary("stockade"), "--address", b.address, "repl"], input=cells, stdout=full, stderr=subprocess.PIPE,
+                               check=False)
+        check(r.returncode == 125 and r.stderr == b"stockade repl: cannot write the output: No space left on device\n", r)
+
+
+def a_picture_that_cannot_be_saved_is_a_failure(b):
+    cell = b"class P:\n    def _repr_png_(self):\n        open('/tmp/ran', 'w')\n        return b'png'\n\nP()\n"
+    with tempfile.TemporaryDirectory() as box, tempfile.NamedTemporaryFile() as file:
+        for folder, why in ((box + "/none", b"No such file or directory"), (file.name, b"Not a directory")):
+            r = b.cli("code", "--pictures", folder, "-", input=cell)
+            check(r.returncode == 125 and b"--pictures" in r.stderr and why in r.stderr, r)
+            check(b.cli("repl", "--pictures", folder, input=cell).returncode == 2, "a wrong command line")
+        r = b.cli("code", "--pictures", box, "-", input=cell)
+        check(r.returncode == 0 and r.stdout.decode() == f"{box}/picture-1.png\n", r)
+
+
 TESTS = [wrong_flags_are_refused, variables_stay_and_the_sandbox_goes, a_block_goes_on_until_an_empty_line,
          errors_are_shown_and_the_next_cell_runs, an_interrupt_ends_the_cell_and_keeps_the_variables, keys_edit_the_line,
          the_history_stays_and_is_private, pictures_are_saved_or_shown, a_sandbox_of_the_caller_stays,
-         a_signal_ends_it_and_removes_the_sandbox, cells_come_through_a_pipe]
+         a_signal_ends_it_and_removes_the_sandbox, cells_come_through_a_pipe, json_is_an_object_for_each_cell,
+         output_that_cannot_be_written_ends_it, a_picture_that_cannot_be_saved_is_a_failure]
 
 if __name__ == "__main__":
     with Broker(config=CONFIG) as broker:
