@@ -25,7 +25,7 @@
 #include "proto/auto.h"
 #include "server/spawner/tree_mount.h"
 
-enum { PROJECT_TRIES = 64, QUOTA_BLOCK = 1024, PROJECT_QUOTA = 2 };
+enum { PROJECT_TRIES = 64, QUOTA_BLOCK = 1024, FOLDER_BYTES = 4096, PROJECT_QUOTA = 2 };
 
 // As in <linux/quota.h>; <sys/quota.h> cannot be included beside it.
 struct quota_limits {
@@ -89,7 +89,7 @@ set_limits(int fd, uint32_t project, uint64_t bytes, uint64_t inodes, struct err
     return quota(fd, Q_SETQUOTA, project, &limits) < 0 ? err_sys(e, errno, "set the quota") : 0;
 }
 
-// The folder itself is one of its inodes.
+// The folder itself is one of its inodes, and of ext4 a block.
 static int
 fill(int fd, const struct disk_order *o, uint32_t project, struct err *e)
 {
@@ -101,7 +101,7 @@ fill(int fd, const struct disk_order *o, uint32_t project, struct err *e)
     attributes.fsx_xflags |= FS_XFLAG_PROJINHERIT;
     if (ioctl(fd, FS_IOC_FSSETXATTR, &attributes) < 0)
         return err_sys(e, errno, "set the project of the folder");
-    int r = set_limits(fd, project, o->bytes, o->inodes + UINT64_C(1), e);
+    int r = set_limits(fd, project, o->bytes + FOLDER_BYTES, o->inodes + UINT64_C(1), e);
     if (r < 0)
         return r;
     if (fchown(fd, owner, owner) < 0 || fchmod(fd, 0755) < 0 || fsync(fd) < 0)
