@@ -382,6 +382,7 @@ finish(struct job *j)
     count(j);
     OBSERVERS_NOTIFY(job_observers(j), job_ended, j);
     job_io_end(j);
+    output_trim(j->output);
     loop_timer_stop(&j->timeout);
     list_remove(&j->of_sandbox);
     s->jobs_n--;

@@ -7,14 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RING_MIN = 4096 };
+enum { RING_MIN = 4096, TRIM_TO = 512 };
 #define STALL_NS ((uint64_t)OUTPUT_STALL_MS * 1000000)
 
 struct ring {
     uint8_t *bytes;
     uint64_t *is_stderr; // a bit per byte
-    size_t size;         // a power of two, at least RING_MIN; 0: none yet
-    bool counted;        // in the share
+    // A power of two, at least RING_MIN; 0: none yet. Of one that was trimmed: a multiple of TRIM_TO.
+    size_t size;
+    size_t mask;  // of an offset, for its place
+    bool counted; // in the share
 };
 
 struct output {
@@ -81,6 +83,7 @@ ring_alloc(struct output *o, struct ring *r, size_t size, bool counted)
     *r = (struct ring){.bytes = malloc(size),
                        .is_stderr = calloc(1, size / 8), // searched in whole words
                        .size = size,
+                       .mask = size - 1,
                        .counted = counted};
     if (r->bytes != NULL && r->is_stderr != NULL)
         return true;
@@ -109,7 +112,7 @@ static void
 ring_put(struct ring *r, uint64_t offset, bool is_stderr, const uint8_t *bytes, size_t n)
 {
     while (n > 0) {
-        size_t at = (size_t)(offset & (r->size - 1));
+        size_t at = (size_t)(offset & r->mask);
         size_t part = r->size - at < n ? r->size - at : n;
         memcpy(r->bytes + at, bytes, part);
         mark(r, at, part, is_stderr);
@@ -123,7 +126,7 @@ ring_put(struct ring *r, uint64_t offset, bool is_stderr, const uint8_t *bytes, 
 static size_t
 ring_run(const struct ring *r, uint64_t offset, size_t n, bool *is_stderr)
 {
-    size_t at = (size_t)(offset & (r->size - 1));
+    size_t at = (size_t)(offset & r->mask);
     size_t most = r->size - at < n ? r->size - at : n;
     *is_stderr = (r->is_stderr[at / 64] >> at % 64 & 1) != 0;
     for (size_t run = 0; run < most;) {
@@ -162,7 +165,7 @@ grow(struct output *o, size_t n)
     for (uint64_t at = o->begin; at < o->end;) {
         bool is_stderr = false;
         size_t run = ring_run(&o->ring, at, (size_t)(o->end - at), &is_stderr);
-        ring_put(&bigger, at, is_stderr, o->ring.bytes + (at & (o->ring.size - 1)), run);
+        ring_put(&bigger, at, is_stderr, o->ring.bytes + (at & o->ring.mask), run);
         at += run;
     }
     ring_free(o, &o->ring);
@@ -238,6 +241,7 @@ output_write(struct output *o, enum output_stream stream, const uint8_t *bytes, 
     }
     if (n == 0)
         return;
+    assert(o->ring.mask != SIZE_MAX);
     note_progress(o, now_ns);
     if ((size_t)(o->end - o->begin) + n > o->ring.size)
         grow(o, n);
@@ -253,6 +257,33 @@ void
 output_final(struct output *o)
 {
     o->size_max = OUTPUT_FINAL_MAX;
+}
+
+// Memory that cannot be shrunk stays as large as it is.
+static void *
+shrink(void *memory, size_t n)
+{
+    void *smaller = realloc(memory, n);
+    return smaller != NULL ? smaller : memory;
+}
+
+void
+output_trim(struct output *o)
+{
+    struct ring *r = &o->ring;
+    const size_t size = (size_t)(o->end + TRIM_TO - 1) / TRIM_TO * TRIM_TO;
+    if (o->begin != 0 || r->size <= RING_MIN || size >= r->size)
+        return;
+    if (size == 0) {
+        ring_free(o, r);
+        return;
+    }
+    r->bytes = shrink(r->bytes, size);
+    r->is_stderr = shrink(r->is_stderr, size / 8);
+    if (r->counted)
+        o->share->give(o->share->cookie, cost(r->size) - cost(size));
+    r->size = size;
+    r->mask = SIZE_MAX; // nothing has wrapped
 }
 
 void
@@ -283,7 +314,7 @@ output_peek(const struct output *o, const struct output_reader *r)
         c.n = ring_run(&o->ring, r->offset,
                        left < OUTPUT_CHUNK_MAX ? (size_t)left : OUTPUT_CHUNK_MAX, &is_stderr);
         c.stream = is_stderr ? OUTPUT_STDERR : OUTPUT_STDOUT;
-        c.data = o->ring.bytes + (r->offset & (o->ring.size - 1));
+        c.data = o->ring.bytes + (r->offset & o->ring.mask);
     } else if (o->cut > 0 && !r->limit_reported) {
         c.kind = OUTPUT_LIMIT;
         c.offset = o->end;

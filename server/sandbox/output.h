@@ -79,6 +79,9 @@ void output_write(struct output *o, enum output_stream stream, const uint8_t *by
 // The job has ended: the rest of its pipes fits, whatever readers do.
 void output_final(struct output *o);
 
+// No byte comes any more: gives back memory that none took, as far as that needs no copy. Chunks that were peeked at are not valid any more.
+void output_trim(struct output *o);
+
 // Adds a reader (which wants bytes from r->offset on); removes a reader.
 void output_join(struct output *o, struct output_reader *r, uint64_t now_ns);
 void output_leave(struct output_reader *r);

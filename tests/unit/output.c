@@ -247,6 +247,54 @@ with_a_used_up_share_a_job_has_the_smallest_room(void **state)
     assert_int_equal(left, 20000); // everything was given back
 }
 
+// As a job writes: it makes room for a whole read each time.
+static void
+write_as_a_job(struct output *o, size_t n)
+{
+    enum { READ_MAX = 64 * 1024 };
+    uint32_t seed = 3;
+    for (size_t at = 0; at < n;) {
+        const size_t part = 1 + next_random(&seed) % 5000, some = n - at < part ? n - at : part;
+        const size_t room = output_make_room(o, READ_MAX, 0);
+        assert_true(room >= some);
+        output_write(o, at % 2 == 0 ? OUTPUT_STDOUT : OUTPUT_STDERR, bytes + at, some, 0);
+        at += some;
+    }
+}
+
+static void
+of_what_has_ended_little_more_is_counted_than_its_bytes(void **state)
+{
+    static const struct output_share share = {take, give, NULL};
+    static const size_t sizes[] = {0, 1, 5000, 65536, 65537, 200000, 1000000};
+    (void)state;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(i ^ i >> 8);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        const size_t n = sizes[i], most = n > 4096 ? n + n / 5 : 4096 + 4096 / 8;
+        struct output *o = output_new(UINT64_MAX);
+        struct output_reader early = {.no_timeout = true}, late = {.no_timeout = true};
+        left = 10 << 20;
+        output_charge(o, &share);
+        output_join(o, &early, 0);
+        (void)output_make_room(o, 1, 0);
+        write_as_a_job(o, n);
+        output_trim(o);
+        assert_true((10 << 20) - left <= most);
+        output_join(o, &late, 0);
+        for (struct output_chunk c; (c = output_peek(o, &late)).kind != OUTPUT_NONE;) {
+            assert_int_equal(c.kind, OUTPUT_DATA);
+            assert_memory_equal(c.data, bytes + c.offset, c.n);
+            output_advance(o, &late, &c, 0);
+        }
+        assert_int_equal(late.offset, n);
+        output_leave(&late);
+        output_leave(&early);
+        output_free(o);
+        assert_int_equal(left, 10 << 20); // everything was given back
+    }
+}
+
 int
 main(void)
 {
@@ -259,6 +307,7 @@ main(void)
         cmocka_unit_test(bytes_beyond_the_limit_are_counted_and_reported_once),
         cmocka_unit_test(after_the_jobs_end_the_rest_of_its_pipes_fits),
         cmocka_unit_test(every_byte_comes_out_in_order_with_its_stream),
+        cmocka_unit_test(of_what_has_ended_little_more_is_counted_than_its_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
