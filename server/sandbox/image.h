@@ -21,10 +21,12 @@ struct image {
     struct template_env *env; // owned, after the template's
     uint32_t env_n;
     // Starts to give the files to a sandbox that was taken and has no job yet. done is called later, unless unwait() comes before, which
-    // gets *op. NOT_FOUND: the template was deleted.
+    // gets *op. NOT_FOUND: the template was deleted. ABORTED: it was replaced by one of another template of the host.
     int (*begin)(struct image *i, struct sandbox *s, image_done *done, void *cookie, void **op,
                  struct err *e);
     void (*unwait)(void *op);
+    // What has its place now: itself, or what replaced it. Borrowed. NULL: it was deleted. May be NULL: nothing replaces it.
+    struct image *(*current)(struct image *i);
     void (*free)(struct image *i);
 };
 

@@ -77,6 +77,18 @@ give_files(struct pool_request *r, struct sandbox *s, struct image *image)
         refuse_taken(r, s, &e);
 }
 
+// Its template may have been replaced while it waited.
+static void
+renew_image(struct sandbox_spec *spec)
+{
+    struct image *now =
+        spec->image->current != NULL ? spec->image->current(spec->image) : spec->image;
+    if (now == NULL || now == spec->image) // NULL: its begin() says so
+        return;
+    image_unref(spec->image);
+    spec->image = image_ref(now);
+}
+
 static void
 give(struct pool_request *r, struct sandbox *s)
 {
@@ -87,6 +99,8 @@ give(struct pool_request *r, struct sandbox *s)
         return;
     }
     metrics_observe(METRIC_POOL_WAIT, 0, uv_hrtime() - r->since_ns);
+    if (r->spec.image != NULL && !r->spec.has_files)
+        renew_image(&r->spec);
     struct image *image = r->spec.has_files ? NULL : r->spec.image;
     sandbox_take(s, r->tenant, &r->spec);
     r->taken = true;

@@ -157,6 +157,12 @@ image_begin(struct image *i, struct sandbox *s, image_done *done, void *cookie, 
     f.r = m->ready ? store_find(m->all->srv->store, m->tenant, STORE_TEMPLATE, m->record) : NULL;
     if (f.r == NULL)
         return err_set(e, ERR_NOT_FOUND, "it was deleted meanwhile");
+    if (strcmp(m->host_template, s->spec.template->name) != 0) {
+        (void)err_set(e, ERR_ABORTED, "it was replaced by one of template %s of the host meanwhile",
+                      m->host_template);
+        err_detail(e, "TEMPLATE_REPLACED", "template", "try again");
+        return err_errno(e);
+    }
     int rc = kept_lay_files(s, &f, false, done, cookie, &laying, e);
     *op = laying;
     return rc;
@@ -168,6 +174,14 @@ image_unwait(void *op)
     kept_unwait(op);
 }
 
+static struct image *
+image_current(struct image *i)
+{
+    struct made *m = container_of(i, struct made, image);
+    struct made *now = m->ready ? m : made_find(m->all, m->tenant, i->name);
+    return now == NULL ? NULL : &now->image;
+}
+
 // ---- from a record
 
 static struct made *
@@ -176,8 +190,11 @@ made_new(struct made_all *all, const char *tenant, const char *name)
     struct made *m = calloc(1, sizeof *m);
     if (m == NULL)
         return NULL;
-    m->image =
-        (struct image){.refs = 1, .begin = image_begin, .unwait = image_unwait, .free = made_free};
+    m->image = (struct image){.refs = 1,
+                              .begin = image_begin,
+                              .unwait = image_unwait,
+                              .current = image_current,
+                              .free = made_free};
     m->all = all;
     (void)snprintf(m->image.name, sizeof m->image.name, "%s", name);
     (void)snprintf(m->tenant, sizeof m->tenant, "%s", tenant);

@@ -9,6 +9,7 @@ import random
 import subprocess
 import threading
 
+from api import NOT_FOUND, SANDBOX, connect
 from broker import Broker
 from cli import expect
 from runner import check, run_cases, until
@@ -21,6 +22,13 @@ templates:
   - name: default
   - {name: builder, user: root, root: writable, env: {A: host, B: host}}
 """
+FULL = """
+pool: 0
+quotas: {sandboxes: 2}
+templates: [{name: default}, {name: builder, user: root, root: writable}]
+"""
+TEMPLATE = "/stockade.v1.TemplateService/"
+ABORTED = 10
 
 
 def sh(b, script, *flags, box=None, fails=False):
@@ -144,6 +152,35 @@ def one_is_replaced_as_a_whole_or_not_at_all(b):
     check(sh(b, "cat A", "--template", "t") == "new\n", "the new one has taken its place")
     until(lambda: not os.path.exists(record), "the old record goes")
     expect(b.cli("snapshot", "rm", "k"), 0)
+
+
+def a_create_that_waits_while_its_template_is_replaced_gets_the_new_one(_):
+    with Broker(config=FULL, name="-replaced") as b:
+        box(b, "work", script="echo old >A")
+        make(b, "t", "work", "--env", "V=old")
+        box(b, "other", "--template", "builder")  # there is room for no third one
+        c = connect(b)
+
+        def waits_while(what):
+            sandbox = c.begin(SANDBOX + "Create", {"name": "late", "template": "t"})
+            what()
+            expect(b.cli("rm", "other"), 0)
+            return c.recv(sandbox).status
+
+        def replace(source):
+            c.unary(TEMPLATE + "Create", {"name": "t", "sandbox": source, "replace": True, "env": [{"name": "V", "value": "new"}]})
+
+        sh(b, "echo new >A", box="work")
+        check(waits_while(lambda: replace("work")).code == 0, "it is made")
+        check(sh(b, "cat A; echo $V", box="late") == "new\nnew\n", "all of it is of the new one")
+        expect(b.cli("rm", "late"), 0)
+        box(b, "other", "--template", "builder")
+        status = waits_while(lambda: replace("other"))
+        check(status.code == ABORTED and "builder of the host meanwhile" in status.message, f"its sandbox is of another kind: {status}")
+        box(b, "other", "--template", "builder")
+        make(b, "t", "work", "--replace")
+        status = waits_while(lambda: c.unary(TEMPLATE + "Delete", {"name": "t"}))
+        check(status.code == NOT_FOUND, f"it was deleted: {status}")
 
 
 def many_replace_one_at_the_same_time(b):
@@ -364,7 +401,7 @@ def a_kill_in_the_middle_leaves_all_or_nothing(b):
 # Those with a network come first: after its first start again the broker has no BPF programs.
 TESTS = [what_is_wrong_is_refused_and_says_so, a_template_while_jobs_run_needs_stop, sandboxes_begin_with_its_files_and_share_no_change,
          a_snapshot_becomes_one_and_one_is_made_on_another, its_environment_and_folder_are_those_of_jobs, batches_and_cells_take_it,
-         it_is_the_callers_alone, many_replace_one_at_the_same_time, many_are_refused_and_nothing_is_left_of_those_that_were_made,
+         it_is_the_callers_alone, a_create_that_waits_while_its_template_is_replaced_gets_the_new_one, many_replace_one_at_the_same_time, many_are_refused_and_nothing_is_left_of_those_that_were_made,
          one_is_replaced_as_a_whole_or_not_at_all, they_outlast_sandbox_broker_and_host, what_jobs_did_is_written_down_by_the_broker, kept_snapshots_remember_it_too,
          damaged_and_newer_ones_are_refused_and_stay, the_quota_of_kept_bytes_holds, a_kill_in_the_middle_leaves_all_or_nothing]
 
