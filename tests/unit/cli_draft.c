@@ -58,8 +58,9 @@ assert_file(const char *wanted)
     char text[32] = "";
     FILE *f = fopen("file", "re");
     assert_non_null(f);
-    (void)fread(text, 1, sizeof text - 1, f);
+    const size_t n = fread(text, 1, sizeof text - 1, f);
     (void)fclose(f);
+    assert_int_equal(n, strlen(wanted));
     assert_string_equal(text, wanted);
 }
 
