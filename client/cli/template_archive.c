@@ -106,6 +106,7 @@ load_from(const struct acting *a, int fd, const char *what)
         return actions_no_memory(a);
     if (a->o->name != NULL)
         m.name = a->o->name;
+    m.replace = a->o->replace;
     int rc = remote_send(a->s, &transfer, &source, arena, &answer, &e);
     if (source.failed != 0)
         return fail_here(a, what, source.failed);

@@ -294,7 +294,7 @@ list(const struct acting *a)
 static bool
 has_create_option(const struct options *o)
 {
-    return o->stop || o->replace || o->source != NULL || o->workdir != NULL || o->env_n > 0;
+    return o->stop || o->source != NULL || o->workdir != NULL || o->env_n > 0;
 }
 
 static int
@@ -303,8 +303,9 @@ check(const struct command *c, const struct options *o, const struct action *a)
     if (a->run == create && o->source == NULL)
         return cli_usage(c, "create needs --from", "name a sandbox, or SANDBOX:SNAPSHOT");
     if (a->run != create && has_create_option(o))
-        return cli_usage(c, "--from, --stop, --replace, --env and --workdir need the action create",
-                         "");
+        return cli_usage(c, "--from, --stop, --env and --workdir need the action create", "");
+    if (a->run != create && a->run != template_archive_load && o->replace)
+        return cli_usage(c, "--replace needs the action create or load", "");
     if (a->run != build && (o->no_cache || o->quiet))
         return cli_usage(c, "--no-cache and --quiet need the action build", "");
     if (a->run != build && a->run != template_archive_load && o->name != NULL)

@@ -48,6 +48,7 @@ struct load {
     struct spool *spool;
     struct made_op *taking; // NULL: not yet
     struct arena *arena;
+    bool replace; // one of this name
     bool unsent_id, writes, finished, done;
     uint64_t arrived; // bytes
     struct list senders;
@@ -150,7 +151,7 @@ check_name(struct load *l, struct err *e)
         err_detail(e, "NAME_TAKEN", "name", "choose another name");
         return r;
     }
-    return made_may_add(l->s->made, l->archive.tenant, l->name, false, e);
+    return made_may_add(l->s->made, l->archive.tenant, l->name, l->replace, e);
 }
 
 static int
@@ -316,7 +317,8 @@ take_all(struct load *l, struct err *e)
                              NULL, NULL, NULL);
         spool_expect(l->spool, i, digest);
     }
-    const struct made_foreign f = {l->archive.tenant, l->name, l->on, about, n, l->spool};
+    const struct made_foreign f = {l->archive.tenant, l->name, l->replace, l->on, about, n,
+                                   l->spool};
     return made_take(l->s->made, &f, on_taken, l, &l->taking, e);
 }
 
@@ -517,6 +519,7 @@ template_load(struct server *s, struct call *c, const ProtobufCMessage *req)
     list_init(&l->archive.node);
     list_init(&l->senders);
     (void)snprintf(l->name, sizeof l->name, "%s", m->name);
+    l->replace = m->replace;
     (void)snprintf(l->loaded_by, sizeof l->loaded_by, "%s", call_tenant(c));
     int r = store_available(s->store, &e);
     if (r == 0)

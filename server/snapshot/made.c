@@ -296,7 +296,8 @@ made_may_add(const struct made_all *all, const char *tenant, const char *name, b
     }
     if (named > 0 && !replace) {
         int r = err_set(e, ERR_ALREADY_EXISTS, "a template with the name %s already exists", name);
-        err_detail(e, "NAME_TAKEN", "name", "delete it first, or choose another name");
+        err_detail(e, "NAME_TAKEN", "name",
+                   "replace it (--replace), delete it first, or choose another name");
         return r;
     }
     if (n < MADE_OF_TENANT || (n == MADE_OF_TENANT && named > 0))
@@ -401,13 +402,14 @@ made_take(struct made_all *all, const struct made_foreign *f, made_done *done, v
                                     .tenant = f->tenant,
                                     .id = "",
                                     .name = f->name,
+                                    .again = f->replace,
                                     .about = f->about,
                                     .about_n = f->about_n,
                                     .from_spool = f->from,
                                     .template = f->on->name,
                                     .parts_max = f->on->root_writable ? KEEP_PARTS_MAX : 1,
                                     .set_id = f->on->user_root};
-    int r = made_may_add(all, f->tenant, f->name, false, e);
+    int r = made_may_add(all, f->tenant, f->name, f->replace, e);
     if (r == 0 && spool_streams(f->from) > LAYERS_DEPTH) {
         r = err_set(e, ERR_INVALID_ARGUMENT, "the archive is refused: it has more than %d layers",
                     LAYERS_DEPTH);
@@ -421,7 +423,8 @@ made_take(struct made_all *all, const struct made_foreign *f, made_done *done, v
         free(op);
         return err_sys(e, ENOMEM, "load a template");
     }
-    *op = (struct made_op){.all = all, .m = m, .done = done, .cookie = cookie};
+    *op =
+        (struct made_op){.all = all, .m = m, .replace = f->replace, .done = done, .cookie = cookie};
     r = store_available(store, e);
     if (r == 0)
         r = store_keep(store, NULL, &want, on_kept, op, &op->storing, e);

@@ -76,6 +76,7 @@ int made_create(struct made_all *all, struct sandbox *from, const struct made_sp
 // of made_create() and store_keep().
 struct made_foreign {
     const char *tenant, *name;
+    bool replace; // one of this name
     const struct template *on;
     const uint8_t *about;
     size_t about_n;

@@ -220,10 +220,20 @@ def containers_that_nobody_pushes_are_refused(b):
     check(b"archive" in load(b, again).stderr, "other bytes of the same length")
     check(made(b) == [] and layers(b) == [], f"nothing is left: {made(b)} {layers(b)}")
     expect(load(b, archive(good) + bytes(8192)), 0)  # as GNU tar fills its records
-    refused(load(b, archive(good)), b"already exists")
+    refused(load(b, archive(good)), b"already exists", b"--replace")
+    refused(load(b, archive(good, name="default"), "--replace"), b"the host has")
+    refused(load(b, archive(good, bytes=49 << 20), "--replace"), b"kept_bytes_per_caller")
+    refused(b.cli("template", "ls", "--replace"), b"--replace needs the action create or load")
     expect(load(b, archive(good), "--name", "second"), 0)
-    r = b.cli("run", "--template", "second", "-w", "/", "--", "cat", "/a")
-    check(expect(r, 0).stdout == b"x", "it is the file")
+
+    def content(template):
+        return expect(b.cli("run", "--template", template, "-w", "/", "--", "cat", "/a"), 0).stdout
+    check(content("second") == b"x" and content("evil") == b"x", "it is the file, also where a replacement failed")
+    expect(load(b, archive(layer(file(b"a", b"two"))), "--replace"), 0)
+    expect(load(b, archive(layer(file(b"a", b"three"))), "--replace", "--name", "third"), 0)
+    check((content("evil"), content("second"), content("third")) == (b"two", b"x", b"three"), "each has its own")
+    check(sorted(made(b)) == ["evil", "second", "third"], made(b))
+    until(lambda: len(layers(b)) == 3, lambda: f"no layer of the old one is left: {layers(b)}")
 
 
 def sh_run(b, template, script):

@@ -119,12 +119,14 @@ export async function loadTemplate(
   options: CallOptions & {
     /** Of the new template. Default: that in the archive. */
     name?: string;
+    /** Replace the template of this name that the caller made, when the new one is complete. */
+    replace?: boolean;
     client?: Client;
   } = {},
 ): Promise<SandboxTemplate> {
-  const { client, name, ...call } = options;
+  const { client, name, replace = false, ...call } = options;
   checkArchive(archive);
-  const request = { name: optionalText(name, "name") };
+  const request = { name: optionalText(name, "name"), replace };
   const last = await sendTransfer(chosenClient(client), TemplateService.method.load, request, archive, call);
   return sandboxTemplate(last.template);
 }

@@ -36,9 +36,9 @@ async def push(client: Caller, name: str) -> AsyncIterator[bytes]:
         stream.cancel()
 
 
-async def load(client: Caller, archive: Contents, name: str) -> TemplateInfo:
+async def load(client: Caller, archive: Contents, name: str, replace: bool) -> TemplateInfo:
     """Make a template of an archive."""
-    request = made(template_service_pb2.TemplateServiceLoadRequest, name=name)
+    request = made(template_service_pb2.TemplateServiceLoadRequest, name=name, replace=replace)
     data = filing.archive_pieces(archive)
     last = await filing.transfer(client, methods.LOAD_TEMPLATE, request, data)
     return requests.template_info(last.template)

@@ -92,6 +92,10 @@ def test_a_template_is_made_of_files(sandbox: Sandbox, client: Client) -> None:
         loaded = client.load_template(archive, name="loaded")
         assert (loaded.name, loaded.digest) == ("loaded", made.digest)
         assert loaded.loaded_by
+        with pytest.raises(stockade.AlreadyExists):
+            client.load_template(archive, name="loaded")
+        loaded = client.load_template(archive, name="loaded", replace=True)
+        assert loaded.digest == made.digest
         changed = archive.replace(b"stockade layer 1", b"stockade layer 2")
         with pytest.raises(stockade.InvalidArgument):
             client.load_template(changed, name="x")

@@ -189,16 +189,19 @@ class Client(Caller, AsyncScoped):
         """
         return templates.push(self, name)
 
-    async def load_template(self, archive: Contents, *, name: str = "") -> TemplateInfo:
+    async def load_template(
+        self, archive: Contents, *, name: str = "", replace: bool = False
+    ) -> TemplateInfo:
         """Make a template of an archive: bytes, an open file, or an iterable of bytes.
 
-        ``name``  of the new template; "": that in the archive
+        ``name``     of the new template; "": that in the archive
+        ``replace``  the template of this name that the caller made, when the new one is complete
 
         Raises ``AlreadyExists``; ``InvalidArgument``: no broker pushed the archive, or it was
         changed; ``DataLoss``: it ends early; ``FailedPrecondition``: the host has not the
         template below it, or the archive is of a later version; ``ResourceExhausted``.
         """
-        return await templates.load(self, archive, name)
+        return await templates.load(self, archive, name, replace)
 
     async def serving(self, service: str = "") -> bool:
         """Return whether the broker, or one of its services, accepts calls.
