@@ -40,7 +40,7 @@ struct build {
     struct stockade *s;
     const char *path; // of the file
     struct build_file file;
-    char folder[PATH_MAX], name[65];
+    char folder[PATH_MAX], name[PATH_MAX]; // the broker refuses a name that is too long
     char below[160];           // what the next step begins with, in words: part of its key
     char sandbox[CLI_ID_SIZE]; // "": there is none
     char kept[BUILD_NAME];     // the snapshot with the files so far; "": none
@@ -78,6 +78,24 @@ fail_step(const struct build *b, size_t i, const char *why, const struct stockad
                    why);
     (void)snprintf(e.reason, sizeof e.reason, "STEP_FAILED");
     return cli_fail(b->c, "", &e);
+}
+
+// What the broker refuses of a step, with its line in the file.
+static int
+fail_at(const struct build *b, size_t i, const struct stockade_error *e)
+{
+    char where[PATH_MAX + 64];
+    (void)snprintf(where, sizeof where, "%s:%u: step %zu", b->path, b->file.line[i], i + 1);
+    return interrupted != 0 ? EXIT_SIGNAL + interrupted : cli_fail_operand(b->c, where, e);
+}
+
+// The same of a key of the file.
+static int
+fail_key(const struct build *b, const char *key, const struct stockade_error *e)
+{
+    char where[PATH_MAX + 64];
+    (void)build_file_location(&b->file, b->path, key, where, sizeof where);
+    return interrupted != 0 ? EXIT_SIGNAL + interrupted : cli_fail_operand(b->c, where, e);
 }
 
 static void
@@ -139,7 +157,7 @@ need_sandbox(struct build *b)
     if (d->limits != NULL && d->limits->disk[0] != '\0')
         (void)units_bytes(d->limits->disk, &o.limits.disk_bytes);
     if (stockade_create(b->s, &o, &box, &e) < 0)
-        return fail(b, &e);
+        return strncmp(e.subject, "limits", 6) == 0 ? fail_key(b, "limits", &e) : fail(b, &e);
     (void)snprintf(b->sandbox, sizeof b->sandbox, "%s", box->id);
     stockade_free(box);
     if (b->kept[0] != '\0' &&
@@ -182,6 +200,14 @@ on_output(void *cookie, int stream, const void *bytes, size_t n, uint64_t offset
     return 0;
 }
 
+// As the file calls it.
+static const char *
+limit_of(const struct stockade_result *r)
+{
+    const char *option = cli_option_of_limit(r->limits[0].name);
+    return option != NULL ? option : r->limits[0].name;
+}
+
 // Its output and the line; with -o json both in one object.
 static int
 judge(struct build *b, const char *where, const struct stockade_result *r)
@@ -192,9 +218,9 @@ judge(struct build *b, const char *where, const struct stockade_result *r)
     if (r->outcome == STOCKADE_OUTCOME_EXITED)
         (void)snprintf(why, sizeof why, "it exited with %u%s%s", r->exit_code,
                        r->limits_n > 0 ? ", and reached the limit " : "",
-                       r->limits_n > 0 ? r->limits[0].name : "");
+                       r->limits_n > 0 ? limit_of(r) : "");
     else if (r->limits_n > 0)
-        (void)snprintf(why, sizeof why, "it reached the limit %s", r->limits[0].name);
+        (void)snprintf(why, sizeof why, "it reached the limit %s", limit_of(r));
     else
         (void)snprintf(why, sizeof why, "%s: %.200s", cli_outcome_name(r->outcome), r->reason);
     if (!b->o->json) {
@@ -248,7 +274,7 @@ run_step(struct build *b, size_t i)
     const struct stockade_sandbox *box = NULL;
     (void)snprintf(where, sizeof where, "%s:%u: step %zu", b->path, b->file.line[i], i + 1);
     if (stockade_set_policy(b->s, b->sandbox, &policy, &box, &e) < 0)
-        return fail(b, &e);
+        return fail_at(b, i, &e);
     stockade_free(box);
     return run_shell(b, b->sandbox, s->run, s->timeout, where);
 }
@@ -463,21 +489,6 @@ make(struct build *b)
     return code == EXIT_OK ? cli_flush(b->c) : code;
 }
 
-static void
-key_of_base(const struct stockade_sandbox_template *t, char out[BUILD_NAME])
-{
-    struct build_key k;
-    build_key_begin(&k, &interrupted);
-    build_key_text(&k, t->base);
-    build_key_text(&k, t->digest);
-    build_key_text(&k, t->workdir);
-    for (size_t i = 0; i < t->env_n; i++) {
-        build_key_text(&k, t->env[i].name);
-        build_key_text(&k, t->env[i].value);
-    }
-    build_key_end(&k, out);
-}
-
 // What it is made on.
 static int
 check_base(struct build *b)
@@ -488,14 +499,10 @@ check_base(struct build *b)
     struct stockade_error e = {.code = STOCKADE_FAILED_PRECONDITION};
     char target[PATH_MAX + 64];
     if (stockade_template_get(b->s, from, &t, &e) < 0)
-        return interrupted != 0
-                   ? EXIT_SIGNAL + interrupted
-                   : cli_fail_operand(
-                         b->c,
-                         build_file_location(&b->file, b->path, "from", target, sizeof target), &e);
+        return fail_key(b, "from", &e);
     const char *user = t->user_root ? "root" : "agent";
     const bool other = d->user[0] != '\0' && strcmp(d->user, user) != 0;
-    key_of_base(t, b->below);
+    build_key_of_base(t, b->below);
     if (other)
         (void)snprintf(e.text, sizeof e.text, "%s: jobs of template %s are %s, not %s",
                        build_file_location(&b->file, b->path, "user", target, sizeof target), from,
@@ -503,6 +510,23 @@ check_base(struct build *b)
     (void)snprintf(e.hint, sizeof e.hint, "choose another template with from");
     stockade_free(t);
     return other ? cli_fail(b->c, "", &e) : EXIT_OK;
+}
+
+// Before the steps, which may take long: whether there can be a template of this name.
+static int
+check_name(const struct build *b)
+{
+    const struct stockade_sandbox_template *t = NULL;
+    struct stockade_error e;
+    if (stockade_template_get(b->s, b->name, &t, &e) < 0)
+        return e.code == STOCKADE_NOT_FOUND ? EXIT_OK : fail(b, &e);
+    const bool of_host = t->of_host;
+    stockade_free(t);
+    if (!of_host)
+        return EXIT_OK;
+    e = (struct stockade_error){.code = STOCKADE_ALREADY_EXISTS, .hint = "choose another --name"};
+    (void)snprintf(e.text, sizeof e.text, "the host has a template with this name");
+    return fail(b, &e);
 }
 
 // The name of the template: --name, or that of the file without its end.
@@ -529,7 +553,9 @@ read_names(struct build *b)
 static int
 all_steps(struct build *b)
 {
-    int code = check_base(b);
+    int code = check_name(b);
+    if (code == EXIT_OK)
+        code = check_base(b);
     for (size_t i = 0; i < b->file.definition->n_steps && code == EXIT_OK; i++)
         code = interrupted != 0 ? EXIT_SIGNAL + interrupted : one_step(b, i);
     if (code == EXIT_OK)

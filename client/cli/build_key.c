@@ -174,3 +174,18 @@ build_key_tree(struct build_key *k, const char *path, struct err *e)
     add_head(k, "", &st);
     return S_ISDIR(st.st_mode) ? add_folder(k, fd, 0, e) : add_contents(k, fd, &st, e);
 }
+
+void
+build_key_of_base(const struct stockade_sandbox_template *t, char name[BUILD_NAME])
+{
+    struct build_key k;
+    build_key_begin(&k, NULL);
+    build_key_text(&k, t->base);
+    build_key_text(&k, t->digest);
+    build_key_text(&k, t->workdir);
+    for (size_t i = 0; i < t->env_n; i++) {
+        build_key_text(&k, t->env[i].name);
+        build_key_text(&k, t->env[i].value);
+    }
+    build_key_end(&k, name);
+}

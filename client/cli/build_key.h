@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "client/stockade.h"
 #include "proto/err.h"
 
 enum { BUILD_KEY_BYTES = 24, BUILD_NAME = 65 };
@@ -18,7 +19,7 @@ struct build_key {
     const atomic_int *stop;
 };
 
-// stop: build_key_tree() fails with ERR_CANCELLED when it is not 0.
+// stop: build_key_tree() fails with ERR_CANCELLED when it is not 0. NULL: it is not called.
 void build_key_begin(struct build_key *k, const atomic_int *stop);
 // A text with its length, so that two of them cannot be confused with others.
 void build_key_text(struct build_key *k, const char *text);
@@ -30,6 +31,9 @@ int build_key_tree(struct build_key *k, const char *path, struct err *e);
 
 // The name of the kept snapshot: "build-" and the key in hex.
 void build_key_end(struct build_key *k, char name[BUILD_NAME]);
+
+// The same for the template that a build begins with, from its base, digest, working directory and environment.
+void build_key_of_base(const struct stockade_sandbox_template *t, char name[BUILD_NAME]);
 
 // Whether it is such a name.
 bool build_key_is_name(const char *name);

@@ -339,10 +339,14 @@ cell_run(struct cell *c, const struct stockade_code_options *o,
 int
 cell_judge(const struct cell *c, const struct stockade_code_end *end)
 {
+    static const char field[] = "timeout_ms";
     char reason[LINE_BYTES];
     (void)text_clean(end->reason, reason, sizeof reason);
+    const char *at = strstr(reason, field);
+    const int n = at != NULL ? (int)(at - reason) : (int)strlen(reason);
     if (reason[0] != '\0' && !c->capturing)
-        (void)fprintf(stderr, "stockade %s: %s%s\n", c->command->name, reason,
+        (void)fprintf(stderr, "stockade %s: %.*s%s%s%s\n", c->command->name, n, reason,
+                      at != NULL ? "--timeout" : "", at != NULL ? at + sizeof field - 1 : "",
                       end->lost ? "; its variables are lost" : "");
     switch (end->status) {
     case STOCKADE_CODE_OK:

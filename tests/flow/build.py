@@ -86,6 +86,8 @@ def what_is_wrong_names_file_line_and_column(b):
                         ("from: nobody\nsteps: [{run: a}]\n", "wrong.yaml:1:7: from: there is no template nobody"),
                         ("user: root\nsteps: [{run: a}]\n", "wrong.yaml:1:7: user: jobs of template default are agent, not root"),
                         ("steps:\n  - copy: {from: missing, to: x}\n", "2: step 1:"),
+                        ("steps:\n  - {run: a, network: {allow: [a b]}}\n", "wrong.yaml:2: step 1: network.outbound[0].domain: 'a b' must be a name"),
+                        ("limits: {memory: 100T}\nsteps: [{run: b}]\n", "wrong.yaml:1:9: limits: limits.memory_bytes: 100T is above"),
                         ("steps: [{run: a}]\n" + "#" * (1 << 20), "larger than 1024 KiB")):
         code, made, said = build(b, write("wrong.yaml", text))
         check(code not in (0, 70) and words in said and (made is None or "error" in made), f"{text[:80]!r}: {code} {said}")
@@ -98,6 +100,15 @@ def what_is_wrong_names_file_line_and_column(b):
     check(code != 0 and "No such file" in said, said)
     r = b.cli("template", "ls", "--no-cache")
     check(b"need the action build" in r.stderr, r)
+    no_sandbox(b)
+
+
+def a_name_that_cannot_be_is_refused_before_the_steps(b):
+    path = write("steps.yaml", "steps:\n  - run: echo 1\n")
+    for name, words in (("A b", "must consist of"), ("default", "the host has a template with this name"), ("x" * 65, "at most 64")):
+        code, _, said = build(b, path, "--name", name)
+        check(code in (1, 2) and words in said and "--name" in said, f"{code} {said}")
+    check(not b.json("snapshot", "ls")[1], "no step has run")
     no_sandbox(b)
 
 
@@ -172,10 +183,10 @@ def a_failing_step_shows_its_output_and_line_and_keeps_the_template(b):
     check(said.count("absent") == 1, f"it is reported once: {said}")
     write("app.yaml", "steps:\n  - {run: sleep 60, timeout: 300ms}\n")
     code, made, said = build(b, path)
-    check(code == 1 and "it reached the limit wall_ms" in said, said)
+    check(code == 1 and "it reached the limit timeout" in said, said)
     write("app.yaml", "limits: {disk: 20M}\nsteps:\n  - run: head -c 30000000 /dev/zero >big\n")
     code, made, said = build(b, path)
-    check(code == 1 and "it exited with 1, and reached the limit disk_bytes" in said, said)
+    check(code == 1 and "it exited with 1, and reached the limit disk" in said, said)
     write("app.yaml", "steps:\n  - run: echo 1 >one\nready: test -e two\n")
     code, made, said = build(b, path)
     check(code == 1 and "app.yaml: ready: it exited with 1" in said, said)
@@ -389,7 +400,7 @@ ready: jq --version
 
 
 TESTS = [what_is_wrong_names_file_line_and_column, steps_run_once_and_are_kept, the_broker_says_what_was_done_also_for_kept_steps,
-         a_failing_step_shows_its_output_and_line_and_keeps_the_template, a_step_cannot_control_the_terminal, root_inside_changes_usr,
+         a_failing_step_shows_its_output_and_line_and_keeps_the_template, a_name_that_cannot_be_is_refused_before_the_steps, a_step_cannot_control_the_terminal, root_inside_changes_usr,
          a_step_is_kept_for_the_files_that_were_copied,
          a_file_that_is_longer_than_its_size_is_copied_and_not_kept, what_a_step_is_made_of_is_not_confused,
          a_huge_file_does_not_hold_an_interrupt_up, a_file_without_an_end_does_not_hold_a_build_up, a_full_quota_ends_the_build_or_only_its_memory,

@@ -250,6 +250,8 @@ def cells_come_through_a_pipe(b):
     check((r.returncode, r.stdout) == (0, b"0\n1\n42\n"), r)
     r = b.cli("repl", input=b"1\n1/0\n")
     check(r.returncode == 1 and b"ZeroDivisionError" in r.stderr, r)
+    r = b.cli("repl", "--timeout", "300ms", input=b"while True: pass\n\n")
+    check(r.returncode == 124 and b"stockade repl: it exceeded --timeout\n" in r.stderr, r)
     r = b.cli("repl", input=b"print(3)\nif True:\n  print(4)")
     check(r.stdout == b"3\n4\n", "the end of the file ends a block")
     until(lambda: not sandboxes(b), "nothing is left")
