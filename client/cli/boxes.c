@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "proto/now.h"
+#include "proto/plural.h"
 #include "cli.h"
 #include "bill.h"
 #include "commands.h"
@@ -232,17 +233,18 @@ say_lost(const struct stockade_sandbox *box, const char *typed)
     const struct stockade_sleep *l = box->sleep;
     const struct {
         uint32_t n;
-        const char *what;
+        const char *one, *many;
     } rows[] = {
-        {l->processes_ended, "processes ended"},
-        {l->contexts_ended, "contexts ended, with their variables"},
-        {l->operations_ended, "operations on files ended"},
-        {l->connections_closed, "connections were closed"},
+        {l->processes_ended, "process ended", "processes ended"},
+        {l->contexts_ended, "context ended, with its variables",
+         "contexts ended, with their variables"},
+        {l->operations_ended, "operation on files ended", "operations on files ended"},
+        {l->connections_closed, "connection was closed", "connections were closed"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (rows[i].n > 0)
             (void)fprintf(stderr, "%s: %u %s when it fell asleep\n", typed, rows[i].n,
-                          rows[i].what);
+                          plural(rows[i].n, rows[i].one, rows[i].many));
     if (l->fell_back)
         (void)fprintf(stderr,
                       "%s: it was lost while it was awake: what it wrote after it had fallen "

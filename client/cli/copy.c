@@ -134,8 +134,23 @@ settle_there(struct copy *c)
     (void)name_of(c->local, name, sizeof name);
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "/") == 0)
         return EXIT_OK;
+    while (n > 0 && c->path[n - 1] == '/')
+        n--;
     (void)snprintf(c->path + n, sizeof c->path - n, "/%s", name);
     return EXIT_OK;
+}
+
+// A file is not copied to "new/", because a folder was meant.
+static int
+check_file_name(const struct copy *c)
+{
+    struct stockade_error e = {.code = STOCKADE_NOT_FOUND,
+                               .hint = "make it with 'stockade fs mkdir'"};
+    const size_t n = strlen(c->path);
+    if (n == 0 || c->path[n - 1] != '/')
+        return EXIT_OK;
+    (void)snprintf(e.text, sizeof e.text, "there is no folder %.200s", c->path);
+    return cli_fail(c->c, "", &e);
 }
 
 // ---- to the sandbox
@@ -175,6 +190,9 @@ read_head(struct file_source *f)
 static int
 send_file(struct copy *c, int fd, uint32_t mode)
 {
+    const int code = check_file_name(c);
+    if (code != EXIT_OK)
+        return code;
     Stockade__V1__FileServiceOpenWriteRequest m =
         STOCKADE__V1__FILE_SERVICE_OPEN_WRITE_REQUEST__INIT;
     Stockade__V1__WriteOptions how = STOCKADE__V1__WRITE_OPTIONS__INIT;

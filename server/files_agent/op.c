@@ -101,8 +101,10 @@ static const struct {
     {ENXIO, ERR_FAILED_PRECONDITION, NOT_REGULAR, "only regular files are read and written"},
     {EINVAL, ERR_INVALID_ARGUMENT, NULL, NULL},
     {ENAMETOOLONG, ERR_INVALID_ARGUMENT, "NAME_TOO_LONG", NULL},
-    {ENOSPC, ERR_RESOURCE_EXHAUSTED, "DISK_FULL", "remove files, or raise disk_bytes or inodes"},
-    {EDQUOT, ERR_RESOURCE_EXHAUSTED, "DISK_FULL", "remove files, or raise disk_bytes or inodes"},
+    {ENOSPC, ERR_RESOURCE_EXHAUSTED, "DISK_FULL",
+     "remove files, or raise the limits disk_bytes or inodes (of a volume: its size)"},
+    {EDQUOT, ERR_RESOURCE_EXHAUSTED, "DISK_FULL",
+     "remove files, or raise the limits disk_bytes or inodes (of a volume: its size)"},
     {EFBIG, ERR_RESOURCE_EXHAUSTED, "FILE_SIZE", "raise file_size_bytes"},
 };
 

@@ -237,7 +237,7 @@ begin(struct sandbox *s, const struct sandbox_swap_plan *plan, struct sandbox_sw
         r = err_set(e, ERR_FAILED_PRECONDITION, "%u %s in sandbox %s", s->jobs_n,
                     plural(s->jobs_n, "process runs", "processes run"), s->id.id);
         err_detail(e, "JOBS_RUN", s->id.id,
-                   "wait for them to end, delete contexts and checkpoints, or stop them");
+                   "wait for them to end, delete contexts and checkpoints, or stop them (--stop)");
     }
     if (r < 0)
         return r;

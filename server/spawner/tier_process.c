@@ -202,7 +202,7 @@ slot_check_idle(const struct slot *slot, uint32_t stays, struct err *e)
         return err_set(e, ERR_FAILED_PRECONDITION, "its guest has ended");
     if (has_jobs(slot->cgroup.fd, stays)) {
         (void)err_set(e, ERR_FAILED_PRECONDITION, "a job still runs");
-        err_detail(e, "JOBS_RUN", slot->name, "wait for its jobs to end, or stop them");
+        err_detail(e, "JOBS_RUN", slot->name, "wait for its jobs to end, or stop them (--stop)");
         return -EBUSY;
     }
     return 0;

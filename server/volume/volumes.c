@@ -424,7 +424,7 @@ check_unused(const struct volumes *vs, const struct entry *v, struct err *e)
                           v->volume.name, users, plural(users, "sandbox", "sandboxes"))
                 : err_set(e, ERR_FAILED_PRECONDITION, "volume %s is being mounted", v->volume.name);
     err_detail(e, "VOLUME_IN_USE", "volume",
-               "remove the sandboxes that have it, then the volume, or use force");
+               "remove the sandboxes that have it, then the volume, or use force (--force)");
     return r;
 }
 

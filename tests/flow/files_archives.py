@@ -122,6 +122,9 @@ def the_command_copies_files_and_folders(b, c):
         check(r.returncode == 2 and word in r.stderr, str(r))
     for args in ((f"{here}/nothing", f"{f.id}:x"), (f"{f.id}:nothing", here)):
         check(b.cli("cp", *args).returncode == 1, "what does not exist")
+    for args in ((f"{here}/src/a/x", f"{f.id}:new/"), ("-", f"{f.id}:new/")):
+        r = b.cli("cp", *args, input=b"x")
+        check(r.returncode == 1 and b"there is no folder new/" in r.stderr, f"a file is not made in place of a folder: {r}")
     check(b.cli("cp", f"{here}/src", f"{f.id}:dst").returncode == 0, "a folder")
     check(f.read(b"dst/a/b/big") == big and f.sh("readlink dst/link") == b"a/x\n", "with everything")
     check(b.cli("cp", f"{here}/src", f"{f.id}:dst").returncode == 0 and f.read(b"dst/src/a/x") == b"x", "into a folder")

@@ -100,7 +100,7 @@ def what_cannot_sleep_is_refused(b):
     job = b.popen("exec", one, "--", "sleep", "100", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     until(lambda: get(b, one)["processes"] == 1, "the job runs")
     refused(b.cli("sleep", one), b"1 process runs in sandbox", b"wait for them to end", b"or stop all")
-    check(sleep(b, one, "--stop").stderr == b"%s: 1 processes ended when it fell asleep\n" % one.encode(), "it says what ended")
+    check(sleep(b, one, "--stop").stderr == b"%s: 1 process ended when it fell asleep\n" % one.encode(), "it says what ended")
     out, err = job.communicate(timeout=60)
     check(job.returncode != 0 and b"falls asleep" in err, f"{job.returncode} {out} {err}")
     check(sh(b, "box", "cat A") == "1\n", "its files are there")
@@ -208,9 +208,9 @@ def many_calls_at_once_wake_it_once(b):
 def contexts_are_lost_and_that_is_said(b):
     one = box(b)
     expect(b.cli("code", "--sandbox", one, "-c", "x = 41"), 0)
-    check(sleep(b, one).stderr == b"%s: 1 contexts ended, with their variables when it fell asleep\n" % one.encode(), "said")
+    check(sleep(b, one).stderr == b"%s: 1 context ended, with its variables when it fell asleep\n" % one.encode(), "said")
     check(get(b, one)["last_sleep"]["contexts_ended"] == 1, "and kept")
-    check(b"1 contexts" in expect(b.cli("wake", one), 0).stderr, "and said again")
+    check(b"1 context ended" in expect(b.cli("wake", one), 0).stderr, "and said again")
     check(b"NameError" in b.cli("code", "--sandbox", one, "-c", "x").stderr + b.cli("code", "--sandbox", one, "-c", "x").stdout,
           "the variable is gone")
     tidy_up(b)
