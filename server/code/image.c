@@ -3,6 +3,7 @@
 #include "image.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -205,5 +206,20 @@ image_become_job(struct image *i, struct job_spec *spec, struct job **out, struc
     if (r < 0 && i->agent != NULL)
         agent_close(i->agent);
     free(i);
+    return r;
+}
+
+int
+image_check_memory(const struct sandbox *s, uint64_t bytes, struct err *e)
+{
+    const uint64_t most = s->spec.limits.v[LIMIT_MEMORY_BYTES];
+    const uint64_t used = cgstat_memory_now(&s->dirs);
+    if (most == 0 || used == 0 || (used < most && bytes <= most - used))
+        return 0;
+    int r = err_set(e, ERR_RESOURCE_EXHAUSTED,
+                    "%" PRIu64 " bytes of live state beside %" PRIu64
+                    " used bytes do not fit into the sandbox's %" PRIu64,
+                    bytes, used, most);
+    err_detail(e, "LIMIT_MEMORY", "memory_bytes", "raise the limit, or delete checkpoints");
     return r;
 }

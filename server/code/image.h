@@ -42,6 +42,9 @@ struct image *image_fork_by(struct agent *parent, struct sandbox *s,
 struct image *image_fork(const struct image *from, const struct image_events *events, void *cookie,
                          struct err *e);
 
+// Whether so many bytes of private memory more fit into the sandbox. RESOURCE_EXHAUSTED: LIMIT_MEMORY.
+int image_check_memory(const struct sandbox *s, uint64_t bytes, struct err *e);
+
 bool image_is_ready(const struct image *i); // false, too, while it is being killed
 
 // Gives its events to another owner.

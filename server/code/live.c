@@ -5,7 +5,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -225,23 +224,8 @@ fail(struct live_op *op, const struct err *e)
     op_free(op);
 }
 
-// Whether so much private memory more fits into the sandbox.
-static int
-check_memory(const struct sandbox *s, uint64_t bytes, struct err *e)
-{
-    const uint64_t most = s->spec.limits.v[LIMIT_MEMORY_BYTES];
-    const uint64_t used = cgstat_memory_now(&s->dirs);
-    if (most == 0 || used == 0 || (used < most && bytes <= most - used))
-        return 0;
-    int r = err_set(e, ERR_RESOURCE_EXHAUSTED,
-                    "%" PRIu64 " bytes of live state beside %" PRIu64
-                    " used bytes do not fit into the sandbox's %" PRIu64,
-                    bytes, used, most);
-    err_detail(e, "LIMIT_MEMORY", "memory_bytes", "raise the limit, or delete checkpoints");
-    return r;
-}
-
-// The checkpoint goes on with the new image, and the one that it had becomes an interpreter.
+// The checkpoint goes on with the new image, and the one that it had becomes an interpreter. Not in a sandbox that was frozen or got new files
+// meanwhile: both stay as they are.
 static void
 give(struct live_op *op)
 {
@@ -249,6 +233,10 @@ give(struct live_op *op)
     struct image *old = p->image;
     struct context *c = op->context;
     struct err e;
+    if (c->sandbox != NULL && sandbox_check_running(c->sandbox, &e) < 0) {
+        fail(op, &e);
+        return;
+    }
     p->image = op->image;
     op->given = true;
     int r = op->kind == LIVE_RESTORE ? context_replace(c, old, p->count, &e)
@@ -283,7 +271,7 @@ on_forked(void *cookie, uint64_t bytes, uint32_t count)
     op->count = count;
     if (s == NULL)
         return; // it ends with its sandbox
-    if (check_memory(s, bytes, &e) < 0) {
+    if (image_check_memory(s, bytes, &e) < 0) {
         fail(op, &e);
         return;
     }
@@ -381,7 +369,7 @@ fork_checkpoint(struct live_op *op, struct err *e)
         err_detail(e, "CHECKPOINT_LOST", p->name, "delete it");
         return r;
     }
-    int r = op->kind == LIVE_FORK ? check_memory(p->sandbox, p->bytes, e) : 0;
+    int r = op->kind == LIVE_FORK ? image_check_memory(p->sandbox, p->bytes, e) : 0;
     if (r < 0)
         return r;
     op->image = image_fork(p->image, &op_events, op, e);
