@@ -93,7 +93,8 @@ def wall_time_ends_the_job_whatever_it_catches(b, c):
     job = c.run("trap '' TERM INT HUP QUIT; sleep 60", {"wall_ms": 300})
     hit = ended_by(job, "wall_ms", 300)
     check(not hit.count and hit.over < 20000, str(hit))
-    check(300000 <= job.result.bill.wall_us.value < 30000000, str(job.result.bill.wall_us))
+    # A timer of the loop counts in whole milliseconds.
+    check(299000 <= job.result.bill.wall_us.value < 30000000, str(job.result.bill.wall_us))
 
 
 def processes_are_refused(b, c):
