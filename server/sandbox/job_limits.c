@@ -22,12 +22,6 @@ loop_of(const struct job *j)
 
 // ---- while the job runs
 
-static void
-on_wall(void *cookie)
-{
-    job_end_now(cookie, END_WALL);
-}
-
 // Ends the job if there is no memory for the timer of a limit, because nothing else would enforce the limit.
 static void
 must_watch(struct job *j, int r)
@@ -35,6 +29,9 @@ must_watch(struct job *j, int r)
     if (r < 0)
         job_cancel(j, "out of memory: its time limits cannot be stored");
 }
+
+// A timer counts whole milliseconds from when the turn of the loop began, so it may come before the time is over.
+static void on_wall(void *cookie);
 
 static void
 wall_start(struct job *j)
@@ -44,6 +41,19 @@ wall_start(struct job *j)
     j->wall_from_ns = uv_hrtime();
     uint64_t ms = (j->wall_left_ns + MS - 1) / MS;
     must_watch(j, loop_timer_start(loop_of(j), &j->wall, ms, on_wall, j));
+}
+
+static void
+on_wall(void *cookie)
+{
+    struct job *j = cookie;
+    const uint64_t ran = uv_hrtime() - j->wall_from_ns;
+    if (ran >= j->wall_left_ns) {
+        job_end_now(j, END_WALL);
+        return;
+    }
+    j->wall_left_ns -= ran;
+    wall_start(j);
 }
 
 void

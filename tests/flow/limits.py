@@ -93,8 +93,15 @@ def wall_time_ends_the_job_whatever_it_catches(b, c):
     job = c.run("trap '' TERM INT HUP QUIT; sleep 60", {"wall_ms": 300})
     hit = ended_by(job, "wall_ms", 300)
     check(not hit.count and hit.over < 20000, str(hit))
-    # A timer of the loop counts in whole milliseconds.
-    check(299000 <= job.result.bill.wall_us.value < 30000000, str(job.result.bill.wall_us))
+    check(300000 <= job.result.bill.wall_us.value < 30000000, str(job.result.bill.wall_us))
+
+
+def wall_time_is_not_over_too_early(b, c):
+    """The loop counts in whole milliseconds, and from when its turn began."""
+    for _ in range(30):
+        job = c.run("exec sleep 60", {"wall_ms": 40})
+        ended_by(job, "wall_ms", 40)
+        check(job.result.bill.wall_us.value >= 40000, str(job.result.bill.wall_us))
 
 
 def processes_are_refused(b, c):
@@ -268,7 +275,7 @@ def a_job_cannot_feign_that_its_cpu_time_was_over(b, c):
 
 
 TESTS = [memory_ends_the_job, files_count_as_memory, swap_is_not_a_way_out, cpu_quota_makes_the_job_wait,
-         cpu_time_ends_the_job_with_all_its_children, wall_time_ends_the_job_whatever_it_catches, processes_are_refused,
+         cpu_time_ends_the_job_with_all_its_children, wall_time_ends_the_job_whatever_it_catches, wall_time_is_not_over_too_early, processes_are_refused,
          exactly_as_many_processes_as_the_limit_says_are_possible, the_host_keeps_a_quarter_of_its_processes, open_files_of_the_host_are_not_used_up,
          open_files_are_refused,
          a_file_that_grows_too_large_ends_the_job, a_file_that_grows_too_large_is_reported_if_the_job_continues,
