@@ -97,10 +97,12 @@ static void
 on_changed(void *cookie, struct sandbox *s, enum sandbox_change what)
 {
     const struct contexts *all = cookie;
+    if (what != SANDBOX_RESUMED_NOW)
+        return;
     list_each(it, &all->list)
     {
         struct context *c = of_list(it);
-        if (what == SANDBOX_RESUMED_NOW && c->sandbox == s && c->waiting_n > 0)
+        if (c->sandbox == s && c->waiting_n > 0)
             cell_pump_soon(c, 0);
     }
 }
