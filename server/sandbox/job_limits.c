@@ -30,7 +30,7 @@ must_watch(struct job *j, int r)
         job_cancel(j, "out of memory: its time limits cannot be stored");
 }
 
-// A timer counts whole milliseconds from when the turn of the loop began, so it may come before the time is over.
+// A timer counts whole milliseconds from the begin of the loop iteration, so it may expire before the limit.
 static void on_wall(void *cookie);
 
 static void
